@@ -1,12 +1,24 @@
-"""Pages of the API: every public name of ``bertkit`` on the page of its subject, from its docstring."""
+"""Pages of the API: every public name of ``bertkit`` on the page of its subject, from its docstring.
+
+Below each name stand the pages and examples whose Python uses it.
+"""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import bertkit
+
+DOCS = Path(__file__).parents[1]
+#: Pages that are made, lists of notes, and what is no page.
+NOT_USING = ("_generated/", "data/", "decisions/", "measurements/", "reference/", "changelog", "contributing")
+#: Pages that are named below a name; of more, the rest is counted.
+MOST_USES = 6
 
 
 class Subject(NamedTuple):
@@ -138,7 +150,31 @@ def _directive(path: str, *, again: bool) -> str:
         lines += ["   :show-inheritance:"] if kind == "exception" else []
     lines += ["   :no-index:"] if again else []
     text = "\n".join(lines)
-    return f"## {path.rpartition('.')[2]}\n\n```{{eval-rst}}\n{text}\n```"
+    used = [] if again else uses(path)
+    rest = f" and {len(used) - MOST_USES} more" if len(used) > MOST_USES else ""
+    said = f"\n\nUsed in: {', '.join(used[:MOST_USES])}{rest}." if used else ""
+    return f"## {path.rpartition('.')[2]}\n\n```{{eval-rst}}\n{text}\n```{said}"
+
+
+def uses(path: str) -> list[str]:
+    """Links to the pages, and names of the examples, whose Python uses a public name."""
+    module, _, name = path.rpartition(".")
+    word, room = re.compile(rf"(?<![\w/-]){name}(?![\w/-])"), module.rpartition(".")[2]
+    return [link for link, code in _programs().items() if word.search(code) and (room == "bertkit" or room in code)]
+
+
+@cache
+def _programs() -> dict[str, str]:
+    """Link of a page, or name of an example -> its Python."""
+    found = {}
+    for path in sorted(DOCS.rglob("*.md")):
+        page, text = path.relative_to(DOCS).as_posix(), path.read_text(encoding="utf-8")
+        if not page.startswith(NOT_USING) and (blocks := re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)):
+            title = text.partition("\n")[0].lstrip("# ")
+            found[f"[{title}](../../{page})"] = "\n".join(blocks)
+    for path in sorted((DOCS.parent / "examples").glob("*.py")):
+        found[f"`examples/{path.name}`"] = path.read_text(encoding="utf-8")
+    return found
 
 
 #: What pydantic adds to a class of settings.

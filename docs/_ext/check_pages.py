@@ -1,7 +1,8 @@
 """Checks pages without building them: ``python docs/_ext/check_pages.py [SITE]``; with a built site, that too.
 
-A dead link, a picture without alternative text, a picture without the program that draws it: each is reported with
-file and line. Of a built site also what it asks other hosts for, and pages without a Markdown twin.
+A dead link, a picture without alternative text, a picture without what draws it, a figure of ``results.md`` without a
+measurement: each is reported with file and line. Of a built site also what it asks other hosts for, and pages without
+a Markdown twin.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+
+from result_pages import figure_errors
 
 DOCS = Path(__file__).parents[1]
 #: Pages are here too after a build; generated ones are checked by Sphinx.
@@ -63,9 +66,11 @@ def _picture_errors(path: Path, said: str, target: str) -> Iterator[str]:
     picture = path.parent / target
     if not said.strip():
         yield f"picture without alternative text: {target}"
+    if target.startswith(GENERATED):
+        return
     if not picture.exists():
         yield f"no such picture: {target}"
-    elif not picture.with_suffix(".py").exists():
+    elif not picture.with_suffix(".py").exists() and f"images/{path.stem}/" not in target:  # which run_blocks writes
         yield f"picture without its source: {target}; keep the program that draws it beside it, as {picture.stem}.py"
 
 
@@ -125,7 +130,7 @@ def _is_dead(path: Path, link: str, parsed: dict[Path, _Page]) -> bool:
 
 def main(arguments: list[str]) -> int:
     """Print what is wrong; 1 if anything is."""
-    errors = [*source_errors(), *(error for each in arguments for error in site_errors(Path(each)))]
+    errors = [*source_errors(), *figure_errors(), *(error for each in arguments for error in site_errors(Path(each)))]
     print("\n".join(errors), file=sys.stderr)
     return int(bool(errors))
 

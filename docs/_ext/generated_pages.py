@@ -11,6 +11,8 @@ from api_pages import api_pages, missing_docstrings
 from chooser import chooser_pages
 from command_pages import command_pages
 from fact_pages import fact_pages
+from family_pages import family_pages
+from house_pages import house_pages
 from result_pages import result_pages
 
 #: The page that runs the included model in a browser, with its files, as ``docs/try/build.py`` leaves it.
@@ -27,7 +29,8 @@ def setup(app: Any) -> dict[str, bool]:
 def _on_start(app: Any) -> None:
     if missing := list(missing_docstrings()):
         raise SystemExit("Public names without documentation:\n" + "\n".join(missing))
-    made = {**api_pages(), **command_pages(), **fact_pages(), **chooser_pages(), **result_pages(), **try_page()}
+    pages = (api_pages, command_pages, fact_pages, chooser_pages, family_pages, house_pages, result_pages, try_page)
+    made = {name: text for make in pages for name, text in make().items()}
     write_pages(Path(app.srcdir), made)
 
 

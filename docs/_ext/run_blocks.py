@@ -8,6 +8,8 @@ shown. ``docs/outputs/PAGE.json`` keeps outputs and seconds by a key: a hash of 
 page, of the page's own data (``docs/data/PAGE/``, copied into the folder), and of bertkit's version. A page with a key
 that is not kept is stale: it is run, or with ``--check`` reported. Pages that are not stale are run again while they
 are quick (``BUDGET`` seconds together, the quickest first), and must print the same words; numbers may differ.
+
+A picture that a page shows as ``images/PAGE/NAME`` is the file ``NAME`` that its blocks write; it is kept, too.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from shutil import copytree
 from typing import NamedTuple
@@ -31,7 +34,7 @@ from bertkit import __version__
 from chooser import chooser_pages
 
 DOCS = Path(__file__).parents[1]
-OUTPUTS, DATA = DOCS / "outputs", DOCS / "data"
+OUTPUTS, DATA, PICTURES = DOCS / "outputs", DOCS / "data", DOCS / "images"
 #: Pages with blocks that tests run already, with stricter checks than ours, and pages that are lists of notes.
 ELSEWHERE = (
     "tour.md", "batch.md", "habits.md", "backends.md", "results.md", "decisions/",
@@ -61,9 +64,18 @@ def pages() -> Iterator[str]:
             yield name
 
 
+def _text_of(page: str) -> str:
+    return chooser_pages().get(page) or (DOCS / page).read_text(encoding="utf-8")
+
+
+def pictures_of(page: str) -> list[str]:
+    """The files of pictures that the blocks of a page write."""
+    return re.findall(rf"!\[[^\]]*\]\((?:\.\./)*images/{Path(page).stem}/([^)\s]+)\)", _text_of(page))
+
+
 def blocks_of(page: str) -> list[Block]:
     """The blocks of a page that are run."""
-    text = chooser_pages().get(page) or (DOCS / page).read_text(encoding="utf-8")
+    text = _text_of(page)
     chain = hashlib.sha256(f"{__version__}\n{_data_of(page)}".encode())
     found = []
     for each in FENCED.finditer(text):
@@ -91,8 +103,8 @@ def _outputs_path(page: str) -> Path:
 
 
 def stale(page: str) -> list[Block]:
-    """Blocks of which no output is kept."""
-    have = kept(page)
+    """Blocks of which no output is kept; all, if a picture is missing."""
+    have = kept(page) if all((PICTURES / Path(page).stem / name).exists() for name in pictures_of(page)) else {}
     return [block for block in blocks_of(page) if block.key not in have]
 
 
@@ -123,8 +135,8 @@ for number, (line, language, block) in enumerate(json.load(sys.stdin)):
 """
 
 
-def run(page: str) -> tuple[dict[str, dict[str, object]], str]:
-    """Run all blocks of a page; returns what to keep, and what failed (``""``: nothing)."""
+def run(page: str, *, keeps_pictures: bool = False) -> tuple[dict[str, dict[str, object]], str]:
+    """Run all blocks of a page; returns the outputs to keep, and what failed (``""``: nothing)."""
     blocks, found = blocks_of(page), {}
     with tempfile.TemporaryDirectory() as folder:
         if (DATA / Path(page).stem).is_dir():
@@ -134,9 +146,30 @@ def run(page: str) -> tuple[dict[str, dict[str, object]], str]:
             if failure:
                 return found, f"docs/{page}:{block.line}: the block failed: {failure}"
             found[block.key] = {"output": output.replace(folder, "."), "seconds": seconds}
-    if len(answers) < len(blocks):
-        return found, f"docs/{page}:{blocks[len(answers)].line}: the process ended in this block"
+        if len(answers) < len(blocks):
+            return found, f"docs/{page}:{blocks[len(answers)].line}: the process ended in this block"
+        missing = [name for name in pictures_of(page) if not Path(folder, name).exists()]
+        if missing:
+            return found, f"docs/{page}: no block writes {missing[0]}, which the page shows"
+        if keeps_pictures:
+            _keep_pictures(page, Path(folder))
     return found, ""
+
+
+def _keep_pictures(page: str, folder: Path) -> None:
+    for name in pictures_of(page):
+        path = PICTURES / Path(page).stem / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(_few_colors(folder / name) if path.suffix == ".png" else (folder / name).read_bytes())
+
+
+def _few_colors(path: Path) -> bytes:
+    """A PNG with 64 colors, a quarter of its size; drawings do not need more."""
+    from PIL import Image
+
+    small = BytesIO()
+    Image.open(path).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    return small.getvalue()
 
 
 def _answers(blocks: str, folder: str) -> list[str]:
@@ -199,7 +232,7 @@ def _seconds(page: str) -> float:
 def _run_and_keep(page: str, *, is_stale: bool) -> Iterator[str]:
     print(f"docs/{page}: running {len(blocks_of(page))} blocks", flush=True)
     before = kept(page)
-    found, failure = run(page)
+    found, failure = run(page, keeps_pictures=is_stale)
     if failure:
         yield failure
         return

@@ -23,7 +23,7 @@ function nameControls() {
     const link = summary.closest("li")?.querySelector("a");
     summary.setAttribute("aria-label", `Pages below ${link ? link.textContent.trim() : "this"}`);
   }
-  for (const block of document.querySelectorAll(".highlight pre, .pst-scrollable-table-container")) {
+  for (const block of document.querySelectorAll(".highlight pre, .pst-scrollable-table-container, .bd-article p:has(> img)")) {
     if (block.scrollWidth > block.clientWidth) block.tabIndex = 0;
   }
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import check_pages
 import chooser
 import command_pages
 import fact_pages
+import house_pages
+import result_pages
 import run_blocks
 from bertkit.cli import NAMES
 
@@ -97,3 +101,43 @@ def test_pages_are_made_of_every_command_and_setting():
     assert "`--aggregation-strategy`" not in pages["reference/commands/tag.md"]
     assert "| `--strategy` *CHOICE* | What makes an entity." in pages["reference/commands/tag.md"]
     assert "| `batch_size` | `32` | sequences in a batch |" in fact_pages.fact_pages()["reference/settings.md"]
+
+
+def test_pages_of_contributors_name_files_that_exist():
+    root = check_pages.DOCS.parent
+    for page in (root / "CONTRIBUTING.md", check_pages.DOCS / "house.md"):
+        named = re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./-]+)`", page.read_text(encoding="utf-8"))
+        gone = [name for name in named if not re.search("[A-Z]{3}", name) and not (root / name).exists()]
+        assert (bool(named), gone) == (True, []), page.name
+
+
+def test_the_picture_of_the_house_has_every_room_and_only_imports_that_go_down():
+    rooms, counts = house_pages.rooms(), house_pages.imports()
+    layer = {each.name: each.layer for each in rooms}
+    top = {
+        path.stem for path in house_pages.SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert {name for name in top if not name.startswith("_")} == set(layer)
+    assert counts["model", "checkpoints"] > 0
+    assert all(layer[first] < layer[second] for first, second in counts if {first, second} <= set(layer))
+    assert all(each.about for each in rooms)
+
+
+def test_every_figure_of_the_results_is_measured(tmp_path: Path):
+    assert list(result_pages.figure_errors()) == []
+    for name in ("results.md", "derived-figures.toml"):
+        shutil.copy(check_pages.DOCS / name, tmp_path)
+    text = (tmp_path / "results.md").read_text(encoding="utf-8")
+    broken = text.replace("every epoch | 8.2", "every epoch | 8.3").replace("generation_epyc", "generation_gone")
+    assert broken.count("every epoch | 8.3") == broken.count("generation_gone") == 1
+    (tmp_path / "results.md").write_text(broken, encoding="utf-8")
+    first, second = result_pages.figure_errors(tmp_path)
+    assert "has no generation_gone-avx2-2-cores_2026-11-24.md" in first
+    assert "8.3 is no number of frozen-tweets_epyc-2-cores_2026-11-21.md" in second
+
+
+def test_names_of_the_api_say_which_pages_use_them():
+    assert "[How packing works](../../explanation/packing.md)" in api_pages.uses("bertkit.BertModel")
+    assert "[Gallery](../../gallery.md)" in api_pages.uses("bertkit.visualize.anisotropy")
+    assert "`examples/annotated_bert.py`" in api_pages.uses("bertkit.BertConfig")
+    assert api_pages.uses("bertkit.NoSuchName") == []

@@ -42,7 +42,8 @@ _NO_GLYPH = re.compile(r"Glyph (\d+) ")
 def empty_figure(width: float, height: float) -> Figure:
     """A figure of so many inches, without axes."""
     module = require("matplotlib.figure", extra="plots", needed_for=NEEDED_FOR)
-    figure: Figure = module.Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    # As "constrained", also where axes keep their shape: with that alone, names beside a square matrix are cut off.
+    figure: Figure = module.Figure(figsize=(width, height), dpi=DPI, layout="compressed")
     return figure
 
 

@@ -94,6 +94,12 @@ def test_confusion_shows_counts_and_shares(tmp_path: Path, monkeypatch: pytest.M
     assert [label.get_text() for label in axes.get_yticklabels()] == ["negative", "neutral", "positive"]
 
 
+def test_names_beside_a_matrix_are_inside_the_picture(tmp_path: Path) -> None:
+    figure = visualize.confusion(np.eye(4, dtype=int), ["computers", "food", "sport", "weather"])
+    save_figure(figure, tmp_path / "c.png")
+    assert figure.axes[0].yaxis.label.get_window_extent().x0 >= 0
+
+
 def test_many_and_long_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = [f"a rather long label number {number}" for number in range(40)]
     figure = visualize.confusion(np.eye(40, dtype=int), labels)
