@@ -81,8 +81,8 @@ def blocks_of(page: str) -> list[Block]:
 
 def _cells(header: str, rows: str) -> str:
     """The code of a table's column ``bertkit``, a line for each row."""
-    column = header.split(" | ").index("bertkit")
-    cells = [row.split(" | ")[column] for row in rows.splitlines()]
+    column = [cell.strip() for cell in header.split("|")].index("bertkit")
+    cells = [row.split("|")[column] for row in rows.splitlines()]
     return "".join("; ".join(re.findall(r"`([^`]+)`", cell)) + "\n" for cell in cells)
 
 
