@@ -121,7 +121,9 @@ sys.exit(main(["serve", "bertkit-tiny-en", "--port", "0"]))
 
 def test_a_server_that_is_stopped_while_it_loads_leaves_its_loader_alone() -> None:
     """Taking the interpreter apart beneath a thread in C crashed one process in a hundred."""
-    process = subprocess.Popen([sys.executable, "-c", LOADING], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOADING], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stderr is not None
         assert "listening on" in process.stderr.readline()

@@ -85,7 +85,7 @@ def test_cells_of_a_table_are_run_with_their_line(tmp_path: Path, monkeypatch: p
     assert block[:3] == (5, "python", "x = [2]\n\nx[0]; print(x)\n")
     assert run_blocks.run("page.md")[0][block.key]["output"] == "[2]\n"
     page.write_text(page.read_text().replace("x[0]", "y[0]"))
-    assert "block at line 5\", line 3" in run_blocks.run("page.md")[1], "the row at line 7"
+    assert 'block at line 5", line 3' in run_blocks.run("page.md")[1], "the row at line 7"
 
 
 def test_every_cell_of_the_chooser_has_an_answer():

@@ -38,9 +38,9 @@ def late_chunks(
 ) -> list[Chunk]:
     """The chunks of a text: its sentences, or of about ``num_tokens`` word pieces, cut at white space if there is some.
 
-    The token vectors of each chunk are pooled as the pipeline pools those of a text, by their mean. A text that is longer
-    than the model reads is read in windows of as many whole chunks as fit; a chunk knows nothing of other windows. A
-    sentence that is longer than that is several chunks.
+    The token vectors of each chunk are pooled as the pipeline pools those of a text, by their mean. A text that is
+    longer than the model reads is read in windows of as many whole chunks as fit; a chunk knows nothing of other
+    windows. A sentence that is longer than that is several chunks.
 
     Deviates: the paper's windows overlap.
 
