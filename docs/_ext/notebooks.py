@@ -13,8 +13,10 @@ from os.path import relpath
 from pathlib import Path
 
 from check_pages import LINK, is_generated
-from run_blocks import DATA, DOCS, FENCED, blocks_of, kept, pages, stale
+from run_blocks import DATA, DOCS, blocks_of, kept, pages, stale
 
+#: A block between fences: its language, and what it holds.
+FENCED = re.compile(r"^```(\w+)\n(.*?)^```", flags=re.M | re.S)
 NOTEBOOKS = DOCS.parent / "examples" / "notebooks"
 FORMAT = {
     "metadata": {

@@ -4,10 +4,12 @@
 
 The blocks of a page that are marked ``python`` or ``bash`` are run from top to bottom in one new folder: those of
 Python in one namespace, the shell's with the variables of earlier ones. Other blocks (``console``, ``text``) are only
-shown. ``docs/outputs/PAGE.json`` keeps outputs and seconds by a key: a hash of the block and of all before it on the
-page, of the page's own data (``docs/data/PAGE/``, copied into the folder), and of bertkit's version. A page with a key
-that is not kept is stale: it is run, or with ``--check`` reported. Pages that are not stale are run again while they
-are quick (``BUDGET`` seconds together, the quickest first), and must print the same words; numbers may differ.
+shown. The column ``bertkit`` of a table is a block of Python, too, of a line each row.
+
+``docs/outputs/PAGE.json`` keeps outputs and seconds by a key: a hash of the block and of all before it on the page, of
+the page's own data (``docs/data/PAGE/``, copied into the folder), and of bertkit's version. A page with a key that is
+not kept is stale: it is run, or with ``--check`` reported. Pages that are not stale are run again while they are quick
+(``BUDGET`` seconds together, the quickest first), and must print the same words; numbers may differ.
 
 A picture that a page shows as ``images/PAGE/NAME`` is the file ``NAME`` that its blocks write; it is kept, too.
 """
@@ -43,8 +45,8 @@ ELSEWHERE = (
 #: Seconds of pages that are run though nothing of them has changed.
 BUDGET = 60.0
 LANGUAGES = ("python", "bash")
-#: A block of a page: its language, and what it holds.
-FENCED = re.compile(r"^```(\w+)\n(.*?)^```", flags=re.M | re.S)
+#: A block between fences, or a table with a column of Python: its header, the line below that, and its rows.
+BLOCK = re.compile(r"^```(\w+)\n((?s:.*?))^```|^(\|.*\| bertkit \|.*)\n\|[-| ]+\n((?:\|.*\n)+)", flags=re.M)
 
 
 class Block(NamedTuple):
@@ -78,13 +80,22 @@ def blocks_of(page: str) -> list[Block]:
     text = _text_of(page)
     chain = hashlib.sha256(f"{__version__}\n{_data_of(page)}".encode())
     found = []
-    for each in FENCED.finditer(text):
-        language, block = each.groups()
+    for each in BLOCK.finditer(text):
+        language, block, header, rows = each.groups()
+        if header:
+            language, block = "python", _cells(header, rows)
         if language in LANGUAGES:
             chain.update(f"\n{language}\n{block}".encode())
-            line = text.count("\n", 0, each.start()) + 2
+            line = text.count("\n", 0, each.start()) + (3 if header else 2)
             found.append(Block(line, language, block, chain.hexdigest()[:20]))
     return found
+
+
+def _cells(header: str, rows: str) -> str:
+    """The code of a table's column ``bertkit``, a line for each row."""
+    column = [cell.strip() for cell in header.split("|")].index("bertkit")
+    cells = [row.split("|")[column] for row in rows.splitlines()]
+    return "".join("; ".join(re.findall(r"`([^`]+)`", cell)) + "\n" for cell in cells)
 
 
 def _data_of(page: str) -> str:

@@ -123,6 +123,33 @@ def test_ctrl_c_is_no_error(tmp_path: Path) -> None:
     assert not any("Traceback" in line for line in server.said)
 
 
+#: A model that takes long to load, and words when the interpreter is taken apart.
+LOADING = """
+import atexit, sys, time
+from bertkit.cli import main
+from bertkit.server.models import Models
+Models.load = lambda self, slot: time.sleep(60)
+atexit.register(print, "taken apart")
+sys.exit(main(["serve", "bertkit-tiny-en", "--port", "0"]))
+"""
+
+
+def test_a_server_that_is_stopped_while_it_loads_leaves_its_loader_alone() -> None:
+    """Taking the interpreter apart beneath a thread in C crashed one process in a hundred."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOADING], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        assert "listening on" in process.stderr.readline()
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=20)[0] == ""
+        assert process.returncode == 0
+    finally:
+        process.kill()
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_files_that_are_cut_or_overwritten_change_no_answer(tmp_path: Path, workers: str) -> None:
     with served(*save_models(tmp_path, ("vectors",)), "--workers", workers) as server:

@@ -79,6 +79,19 @@ def test_a_changed_block_is_stale_with_all_that_follow(tmp_path: Path, monkeypat
     assert run_blocks.words("loss 0.31,  2 rows") == run_blocks.words("loss 1e-3, 4 rows") != run_blocks.words("los 3")
 
 
+def test_cells_of_a_table_are_run_with_their_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run_blocks, "DOCS", tmp_path)
+    head = "| theirs | bertkit | note |\n|---|---|---|\n"
+    rows = ["| `load()` | `x = [2]` | the same |", "| | | `no code` |", "| `x`, `y` | `x[0]`, `print(x)` | |"]
+    page = tmp_path / "page.md"
+    page.write_text(f"# Page\n\n{head}" + "\n".join(rows) + f"\n\n{head.replace('bertkit', 'ours')}{rows[0]}\n")
+    (block,) = run_blocks.blocks_of("page.md")
+    assert block[:3] == (5, "python", "x = [2]\n\nx[0]; print(x)\n")
+    assert run_blocks.run("page.md")[0][block.key]["output"] == "[2]\n"
+    page.write_text(page.read_text().replace("x[0]", "y[0]"))
+    assert 'block at line 5", line 3' in run_blocks.run("page.md")[1], "the row at line 7"
+
+
 def test_every_cell_of_the_chooser_has_an_answer():
     page = chooser.chooser_pages()["_generated/chooser.md"]
     table = tomllib.loads((check_pages.DOCS / "chooser.toml").read_text(encoding="utf-8"))

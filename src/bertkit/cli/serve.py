@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -110,6 +113,12 @@ def _run(settings: ServeSettings) -> None:
         Supervisor(lambda: ServerApp(settings), listening).run(ready)
     else:
         run(app, listening[0], ready)
+        if not app.service.models.settled:
+            # A thread is loading a model. It would run on in C while the interpreter is taken apart, which can crash.
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(0)
 
 
 def _line(facts: Any) -> str:

@@ -8,6 +8,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from bertkit.checkpoints.sentence_folder import SentenceParts
 from bertkit.errors import InputError, LongTextError, require
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline
 from bertkit.inference.sentence_steps import sentence_vectors
@@ -37,9 +38,9 @@ def late_chunks(
 ) -> list[Chunk]:
     """The chunks of a text: its sentences, or of about ``num_tokens`` word pieces, cut at white space if there is some.
 
-    The token vectors of each chunk are pooled as the model pools those of a text, by their mean. A text that is longer
-    than the model reads is read in windows of as many whole chunks as fit; a chunk knows nothing of other windows. A
-    sentence that is longer than that is several chunks.
+    The token vectors of each chunk are pooled as the pipeline pools those of a text, by their mean. A text that is
+    longer than the model reads is read in windows of as many whole chunks as fit; a chunk knows nothing of other
+    windows. A sentence that is longer than that is several chunks.
 
     Deviates: the paper's windows overlap.
 
@@ -85,12 +86,20 @@ def late_parts(
     return _with_steps(pipe, own, normalize, dimensions)
 
 
+def _parts(pipe: FeatureExtractionPipeline) -> SentenceParts:
+    """How the pipeline makes vectors: as its model says, unless it was made with another pooling."""
+    return pipe.parts(pipe.options.get("pooling") or "model")
+
+
 def _most_tokens(pipe: FeatureExtractionPipeline) -> int:
     """Word pieces that the model reads at once."""
-    config = pipe.parts("model").config
+    config = _parts(pipe).config
     if config.pooling != ("mean",):
         how = " and ".join(config.pooling)
-        raise InputError(f"late chunking takes the mean of a chunk's tokens, and this model pools by {how}")
+        raise InputError(
+            f"late chunking takes the mean of a chunk's tokens, and this model pools by {how}. For the mean alone, "
+            "without the model's further steps, make the pipeline with pooling='mean'"
+        )
     return min(config.max_length or pipe.max_length, pipe.max_length) - len(pipe.tokenizer("")["input_ids"])
 
 
@@ -101,7 +110,7 @@ def _with_steps(
     if not chunks:
         return []
     pooled = np.stack([chunk.vector for chunk in chunks])
-    vectors = sentence_vectors(pooled, pipe.parts("model"), normalize=normalize, dimensions=dimensions)
+    vectors = sentence_vectors(pooled, _parts(pipe), normalize=normalize, dimensions=dimensions)
     return [
         Chunk(chunk.start, chunk.end, chunk.num_tokens, vector) for chunk, vector in zip(chunks, vectors, strict=True)
     ]
@@ -179,7 +188,8 @@ def _token_vectors(pipe: FeatureExtractionPipeline, text: str) -> tuple[list[tup
     """Places of a text's word pieces, and their vectors ``(S, D)``."""
     rows = pipe.tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True)
     own = np.flatnonzero(np.array(rows["special_tokens_mask"]) == 0)
-    return [rows["offset_mapping"][at] for at in own.tolist()], np.asarray(pipe(text, progress=False))[0][own]
+    vectors_SD = np.asarray(pipe(text, pooling=None, progress=False))[0]
+    return [rows["offset_mapping"][at] for at in own.tolist()], vectors_SD[own]
 
 
 def _of_window(pipe: FeatureExtractionPipeline, text: str, begin: int, num_tokens: int) -> list[Chunk]:

@@ -97,5 +97,7 @@ def test_what_cannot_be_chunked(pipe, tmp_path: Path) -> None:
     from sentence_folders import pooling, sentence_folder
 
     folder = sentence_folder(tmp_path / "cls", [pooling("cls")])
-    with pytest.raises(InputError, match="pools by cls"):
+    with pytest.raises(InputError, match=r"pools by cls.*with pooling='mean'"):
         late_chunks(pipeline("feature-extraction", model=folder), SHORT, 5)
+    asked = pipeline("feature-extraction", model=folder, pooling="mean")
+    np.testing.assert_allclose(late_chunks(asked, SHORT, 5)[0].vector, late_chunks(pipe, SHORT, 5)[0].vector, atol=1e-6)
