@@ -45,6 +45,8 @@ ELSEWHERE = (
 #: Seconds of pages that are run though nothing of them has changed.
 BUDGET = 60.0
 LANGUAGES = ("python", "bash")
+#: A line that says how far a command is; it comes when some seconds have passed.
+PROGRESS = re.compile(r"(?m)^.+: [\d,]+/[\d,]+ \w+ \(\d+ %\).*\n")
 #: A block between fences, or a table with a column of Python: its header, the line below that, and its rows.
 BLOCK = re.compile(r"^```(\w+)\n((?s:.*?))^```|^(\|.*\| bertkit \|.*)\n\|[-| ]+\n((?:\|.*\n)+)", flags=re.M)
 
@@ -119,14 +121,15 @@ def stale(page: str) -> list[Block]:
     return [block for block in blocks_of(page) if block.key not in have]
 
 
-#: Runs in a process of its own. Reads the blocks, and writes after each one its output, so that a failure loses none.
+#: Runs in a process of its own. Reads the blocks, and writes after each one its output and the seconds of a processor
+#: that it took, so that a failure loses none.
 PROGRAM = r"""
-import contextlib, io, json, os, re, subprocess, sys, time, traceback
+import contextlib, io, json, os, re, subprocess, sys, traceback
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what blocks start and leave running prints there
 names, variables = {"__name__": "__main__"}, []
 for number, (line, language, block) in enumerate(json.load(sys.stdin)):
-    start, failure = time.perf_counter(), ""
+    start, failure = sum(os.times()[:4]), ""
     if language == "bash":
         command = ["bash", "-euo", "pipefail", "-c", "\n".join([*variables, block])]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -140,7 +143,7 @@ for number, (line, language, block) in enumerate(json.load(sys.stdin)):
             except BaseException:
                 failure = traceback.format_exc(limit=-2)
         output = printed.getvalue()
-    print(json.dumps([output, round(time.perf_counter() - start, 1), failure]), file=answers, flush=True)
+    print(json.dumps([output, round(sum(os.times()[:4]) - start, 1), failure]), file=answers, flush=True)
     if failure:
         break
 """
@@ -156,7 +159,7 @@ def run(page: str, *, keeps_pictures: bool = False) -> tuple[dict[str, dict[str,
         for block, (output, seconds, failure) in zip(blocks, answers, strict=False):
             if failure:
                 return found, f"docs/{page}:{block.line}: the block failed: {failure}"
-            found[block.key] = {"output": output.replace(folder, "."), "seconds": seconds}
+            found[block.key] = {"output": without_chance(output, folder), "seconds": seconds}
         if len(answers) < len(blocks):
             return found, f"docs/{page}:{blocks[len(answers)].line}: the process ended in this block"
         missing = [name for name in pictures_of(page) if not Path(folder, name).exists()]
@@ -209,9 +212,14 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "1", "COLUMNS": "100", "NO_COLOR": "1"}
 
 
+def without_chance(output: str, folder: str) -> str:
+    """An output without the folder in which it was made, and without lines on progress."""
+    return PROGRESS.sub("", output.replace(folder, "."))
+
+
 def words(output: object) -> str:
-    """An output without its numbers, which differ between processors, and without the spaces that they move."""
-    return " ".join(re.sub(r"[+-]?\d+(?:[.,]\d+)*(?:e-?\d+)?", "#", str(output)).split())
+    """An output without numbers and their formats, which go by the processor, and without the spaces that they move."""
+    return " ".join(re.sub(r"\b(?:bf|fp|tf)\d+\b|[+-]?\d+(?:[.,]\d+)*(?:e-?\d+)?", "#", str(output)).split())
 
 
 def main(arguments: list[str]) -> int:

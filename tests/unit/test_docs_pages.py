@@ -77,6 +77,9 @@ def test_a_changed_block_is_stale_with_all_that_follow(tmp_path: Path, monkeypat
     assert not {*before[1:]} & {*after[1:]}
     assert run_blocks.run("page.md")[1].startswith("docs/page.md:8: the block failed: ")
     assert run_blocks.words("loss 0.31,  2 rows") == run_blocks.words("loss 1e-3, 4 rows") != run_blocks.words("los 3")
+    assert run_blocks.words("1 seed, bf16") == run_blocks.words("1 seed, fp32")
+    slow = "in ./out\ntuning: 1,041/2,000 steps (52 %), 13 s left, loss 0.003\nlabels: a 13 (33 %)\n"
+    assert run_blocks.without_chance(slow.replace(".", "/tmp/x", 1), "/tmp/x") == "in ./out\nlabels: a 13 (33 %)\n"
 
 
 def test_cells_of_a_table_are_run_with_their_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
