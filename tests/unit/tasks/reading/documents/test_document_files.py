@@ -178,7 +178,7 @@ def test_folders_and_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     found = find_documents(["docs"])
     assert sorted(path.as_posix() for path in found.files) == sorted(f"docs/{name}" for name in names)
     assert found.passed == {
-        "hidden": 2, "links to folders": 1, "with other endings (.csv)": 1, "lock files of Word": 1
+        "hidden": 2, "links to folders": 1, "with other endings (.csv)": 1, "open in Word (~$)": 1
     }  # fmt: skip
     assert how_many(found).startswith("6 documents; passed over: 2 hidden, ")
     assert [path.name for path in find_documents(["docs/*.md", "docs/refunds.md"]).files] == ["refunds.md"]
