@@ -26,6 +26,7 @@ Meaning = Literal["same", "nothing", "otherwise"]
 #: ``from_pretrained``, ``tokenizer``, ``forward`` and ``generate`` (a keyword), ``estimator`` and ``vectorizer`` (a
 #: parameter of those for scikit-learn), a class or function (a keyword of it); with a dot at the end: an attribute.
 #: ``finetune``: the name of a task of it. ``result.``, ``hits.``: an attribute of what a call gives back.
+#: ``return_tensors``: a value of it. ``hub module``: a name of :mod:`bertkit.hub`.
 #: ``hub``: a keyword of all that load a model or tokenizer, :data:`LOADERS`.
 TABLE = Path(__file__).with_suffix(".txt")
 LOADERS = (

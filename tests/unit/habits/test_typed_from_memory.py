@@ -284,6 +284,13 @@ def test_arguments_of_a_training_speak_of_one_process(tmp_path: Path) -> None:
     assert copy.deepcopy(ours).world_size == pickle.loads(pickle.dumps(ours)).world_size == 1
 
 
+GIVEN = {
+    "TEXTS": ["a good film", "a bad film", "the sea", "the lake"],
+    "TABLE": pd.DataFrame({"text": ["a good film"], "stars": [5]}),
+    "SHAPE": SHAPE,
+}
+
+
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
@@ -310,6 +317,17 @@ def test_arguments_of_a_training_speak_of_one_process(tmp_path: Path) -> None:
             "bertkit.FinetuneConfig(hub_token='o')",
             r"; write TrainingArguments\(hub_token=\.\.\.\), for",
         ),
+        ("bertkit.hub.load('m')", r"write hub\.KerasLayer\(folder\)"),
+        ("bertkit.BertTextClassifier", r"write from bertkit import BertClassifier; BertClassifier\(model=MODEL\)"),
+        ("bertkit.BertClassifier.from_preset('m')", r"write BertClassifier\(model=MODEL\)"),
+        ("bertkit.BertModel(bertkit.BertConfig(**SHAPE)).compile(optimizer='adam')", r"write torch\.optim\.AdamW"),
+        ("bertkit.BertModel(bertkit.BertConfig(**SHAPE)).get_weights()", r"write model\.state_dict\(\)"),
+        (
+            "bertkit.BertTokenizer.from_pretrained('bertkit-tiny-en')('a', return_tensors='tf')",
+            "write return_tensors='np'",
+        ),
+        ("bertkit.SentenceEncoder.from_pretrained('bertkit-tiny-en').encode(TABLE)", r"pass one column of it"),
+        ("bertkit.SentenceEncoder.from_pretrained('bertkit-tiny-en').encode(5)", "an iterable of texts, got int"),
         ("bertkit.SetFitModel('m', object())", "write make_pipeline"),
         ("bertkit.WandbCallback", "write from bertkit import MLflowCallback"),
         ("bertkit.LoraConfig(r=8)", r"config=FinetuneConfig\(lora=8\)"),
@@ -321,7 +339,7 @@ def test_a_name_of_elsewhere_is_answered(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises((AttributeError, ImportError, TypeError, BertkitError), match=told):
-        eval(typed, {"bertkit": bertkit, "TEXTS": ["a good film", "a bad film", "the sea", "the lake"]})
+        eval(typed, {**GIVEN, "bertkit": bertkit})
 
 
 def test_how_much_is_said(capsys: pytest.CaptureFixture[str]) -> None:
