@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import tracemalloc
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,13 @@ def test_word_documents_by_the_names_of_their_styles() -> None:
     assert shown(read_docx(docx_bytes(body))) == [
         ("Head", 1), ("Below", 2), ("a < b", 0), ("a\tb", 0), ("x | y | z", 0)
     ]  # fmt: skip
+
+
+def test_word_documents_without_a_list_of_styles() -> None:
+    whole, out = zipfile.ZipFile(io.BytesIO(docx_bytes(paragraph("Head", "Heading2") + paragraph("a")))), io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("word/document.xml", whole.read("word/document.xml"))
+    assert shown(read_docx(out.getvalue())) == [("Head", 2), ("a", 0)]
 
 
 def test_pdf_has_pages_and_words_that_were_split() -> None:
