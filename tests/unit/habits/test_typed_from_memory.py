@@ -317,6 +317,7 @@ GIVEN = {
             "bertkit.FinetuneConfig(hub_token='o')",
             r"; write TrainingArguments\(hub_token=\.\.\.\), for",
         ),
+        ("bertkit.pipeline(TABLE)", r"task is a DataFrame, expected its name: pipeline\('fill-mask'"),
         ("bertkit.hub.load('m')", r"write hub\.KerasLayer\(folder\)"),
         ("bertkit.BertTextClassifier", r"write from bertkit import BertClassifier; BertClassifier\(model=MODEL\)"),
         ("bertkit.BertClassifier.from_preset('m')", r"write BertClassifier\(model=MODEL\)"),
