@@ -8,6 +8,7 @@ import json
 import pickle
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import openpyxl
@@ -318,7 +319,8 @@ GIVEN = {
             r"; write TrainingArguments\(hub_token=\.\.\.\), for",
         ),
         ("bertkit.pipeline(TABLE)", r"task is a DataFrame, expected its name: pipeline\('fill-mask'"),
-        ("bertkit.hub.load('m')", r"write hub\.KerasLayer\(folder\)"),
+        ("import_module('bertkit.losses').SoftmaxLoss", r'write bertkit\.finetune\("mnli"'),
+        ("import_module('bertkit.hub').load('m')", r"write hub\.KerasLayer\(folder\)"),
         ("bertkit.BertTextClassifier", r"write from bertkit import BertClassifier; BertClassifier\(model=MODEL\)"),
         ("bertkit.BertClassifier.from_preset('m')", r"write BertClassifier\(model=MODEL\)"),
         ("bertkit.BertModel(bertkit.BertConfig(**SHAPE)).compile(optimizer='adam')", r"write torch\.optim\.AdamW"),
@@ -340,7 +342,7 @@ def test_a_name_of_elsewhere_is_answered(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises((AttributeError, ImportError, TypeError, BertkitError), match=told):
-        eval(typed, {**GIVEN, "bertkit": bertkit})
+        eval(typed, {**GIVEN, "bertkit": bertkit, "import_module": import_module})
 
 
 def test_how_much_is_said(capsys: pytest.CaptureFixture[str]) -> None:
