@@ -4,6 +4,7 @@
 
     BertkitError
     ├── ConfigError        (ValueError)    a setting or a command-line value is wrong          exit code 2
+    │   └── SettingsFileError              one in a file of settings                           exit code 2
     ├── InputError         (ValueError)    a call's arguments or texts are wrong                exit code 2
     │   └── TextError      (ValueError)    a text is empty, or lacks its mask                   exit code 3
     │       └── LongTextError              a text has more tokens than are read                 exit code 3
@@ -36,6 +37,10 @@ class BertkitError(Exception):
 
 class ConfigError(BertkitError, ValueError):
     """A setting is wrong: an unknown field, a value out of bounds, settings that contradict each other."""
+
+
+class SettingsFileError(ConfigError):
+    """A setting in a file is wrong, or the file; settings are named as in the file, on the command line too."""
 
 
 class InputError(BertkitError, ValueError):

@@ -7,13 +7,17 @@ effect here; the last column says why) or ``otherwise`` (it is refused; the last
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cache
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache, wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
 from bertkit.errors import InputError, did_you_mean
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Meaning = Literal["same", "nothing", "otherwise"]
 
 #: One row a line, sorted by entry and name. Worlds: tf transformers, st sentence-transformers, setfit, sk scikit-learn,
@@ -22,6 +26,7 @@ Meaning = Literal["same", "nothing", "otherwise"]
 #: ``from_pretrained``, ``tokenizer``, ``forward`` and ``generate`` (a keyword), ``estimator`` and ``vectorizer`` (a
 #: parameter of those for scikit-learn), a class or function (a keyword of it); with a dot at the end: an attribute.
 #: ``finetune``: the name of a task of it. ``result.``, ``hits.``: an attribute of what a call gives back.
+#: ``return_tensors``: a value of it. ``hub module``: a name of :mod:`bertkit.hub`.
 #: ``hub``: a keyword of all that load a model or tokenizer, :data:`LOADERS`.
 TABLE = Path(__file__).with_suffix(".txt")
 LOADERS = (
@@ -68,10 +73,30 @@ def remedy(entry: str, name: str, known: Iterable[str]) -> str:
 
     The result follows the name in a message: ``; write batch_size=`` or `` (did you mean 'x'?)``.
     """
-    habit = habit_of(entry, name)
-    if habit is not None and habit.meaning == "otherwise":
+    habit, known = habit_of(entry, name), list(known)
+    one = _one_setting(habit.ours) if entry == "settings" and habit is not None else None
+    is_there = one is None or not known or one[0] in known
+    if habit is not None and habit.meaning == "otherwise" and is_there:
         return f"; write {habit.ours}"
+    if entry == "settings" and "epochs" in known and ("TrainingArguments", name) in habits():
+        return f"; write TrainingArguments({name}=...), for bertkit.Trainer"
     return did_you_mean(name, known)
+
+
+def _one_setting(ours: str) -> tuple[str, str] | None:
+    """Name and value of what the table says, where it is one setting alone, as ``epochs=``."""
+    one = re.fullmatch(r"(\w+)=(\S*)", ours)
+    return one and (one[1], one[2].strip('"'))
+
+
+def option_for(name: str, options: Collection[str]) -> str | None:
+    """The one of ``options`` that the table has for an option of other tools; None without."""
+    habit = habits().get(("command", name.replace("_", "-")))
+    if habit is not None:
+        return next((ours for ours in habit.ours.split(" or ") if ours.partition(" ")[0] in options), None)
+    one = _one_setting(instead_of("settings", name.lstrip("-").replace("-", "_")) or "")
+    ours = f"--{one[0].replace('_', '-')}" if one else ""
+    return f"{ours} {one[1]}".rstrip() if one and ours in options else None
 
 
 @cache
@@ -92,6 +117,31 @@ def refuse_others(entry: str, given: Mapping[str, object], known: Iterable[str] 
     for name, value in given.items():
         if name not in known and not has_no_effect(entry, name, value):
             raise InputError(f"{entry} has no argument {name!r}{remedy(entry, name, known)}")
+
+
+def says_what_it_needs(example: str, entry: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorator of a function: without an argument that it needs, an InputError with ``example``, a line to copy.
+
+    Keywords that were typed in its place are answered by the table at ``entry``.
+    """
+
+    def decorate(call: Callable[P, T]) -> Callable[P, T]:
+        parameters = signature(call).parameters
+        of_places = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        needed = [name for name, one in parameters.items() if one.default is one.empty and one.kind in of_places]
+
+        @wraps(call)
+        def checked(*args: P.args, **given: P.kwargs) -> T:
+            if missing := [name for name in needed[len(args) :] if name not in given]:
+                others = {name: instead_of(entry, name) for name in given if name not in parameters}
+                instead = [f"for {name}= write {ours}" for name, ours in others.items() if ours]
+                named = ", ".join(f"{name}=" for name in missing)
+                raise InputError("; ".join([f"{call.__name__} needs {named}", *instead]) + f", as in {example}")
+            return call(*args, **given)
+
+        return checked
+
+    return decorate
 
 
 def saving_folder(folder: str | Path | None, given: dict[str, Any]) -> str | Path:

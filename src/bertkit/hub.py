@@ -22,11 +22,18 @@ from torch import Tensor, nn
 
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, InputError, shorten
+from bertkit.habit_table import instead_of
 from bertkit.model.models import BertModel
+from bertkit.system.lazy_names import unknown_name
 from bertkit.system.paths import user_path
 from bertkit.tokenization import BertTokenizer
 
 __all__ = ["INPUTS", "Encoder", "KerasLayer", "Preprocess"]
+
+
+def __getattr__(name: str) -> Any:
+    raise unknown_name(__name__, name, instead_of("hub module", name))
+
 
 #: The keys that :class:`Preprocess` returns and :class:`Encoder` takes.
 INPUTS = ("input_word_ids", "input_mask", "input_type_ids")

@@ -17,6 +17,7 @@ from pydantic import Field
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.presets import preset
 from bertkit.errors import BertkitError, ConfigError, did_you_mean
+from bertkit.system.settings_files import settings_of_table
 from bertkit.system.untrusted_files import Json
 from bertkit.system.validated_settings import Settings
 from bertkit.tasks.registry import form_of
@@ -194,10 +195,14 @@ def load_plan(name_or_path: str | Path, *, start: str | None = None, first_seed:
     for table in ("arms", "measures"):
         if wrong := [name for name in tables[table] if not _NAME.fullmatch(name)]:
             raise ConfigError(f"{path}, [{table}]: {wrong[0]!r:.80} names a folder; use letters, digits, - _ and .")
-    head = _read(path, "plan", Head, tables["plan"])
-    arms = {name: _read(path, f"arms.{name}", Arm, values) for name, values in tables["arms"].items()}
-    measures = {name: _read(path, f"measures.{name}", Measure, values) for name, values in tables["measures"].items()}
-    corpus = _read(path, "corpus", Corpus, tables["corpus"]) if "corpus" in tables else None
+
+    def read(table: str, kind: type[SettingsT], values: Json) -> SettingsT:
+        return settings_of_table(kind, values, f"{path}, [{table}]")
+
+    head = read("plan", Head, tables["plan"])
+    arms = {name: read(f"arms.{name}", Arm, values) for name, values in tables["arms"].items()}
+    measures = {name: read(f"measures.{name}", Measure, values) for name, values in tables["measures"].items()}
+    corpus = read("corpus", Corpus, tables["corpus"]) if "corpus" in tables else None
     if start is not None:
         if not any(arm.start for arm in arms.values()):
             raise ConfigError(f"{path}: every arm is pre-trained, none begins with a finished model: leave --model out")
@@ -211,15 +216,6 @@ def load_plan(name_or_path: str | Path, *, start: str | None = None, first_seed:
     except BertkitError as error:
         raise ConfigError(f"{path}, {error}") from None
     return plan
-
-
-def _read(path: Path, table: str, kind: type[SettingsT], values: Json) -> SettingsT:
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}, [{table}]: expected a table, got {values!r:.80}")
-    try:
-        return kind(**values)
-    except ConfigError as error:
-        raise ConfigError(f"{path}, [{table}]: {error}") from None
 
 
 def _check(plan: Plan) -> None:

@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bertkit import __version__
-from bertkit.errors import BertkitError, ConfigError, InputError, counted, did_you_mean, needs_bertkit
+from bertkit.errors import (
+    BertkitError,
+    ConfigError,
+    InputError,
+    SettingsFileError,
+    counted,
+    did_you_mean,
+    needs_bertkit,
+)
 from bertkit.habit_table import remedy
 from bertkit.system.console import for_stream, set_wording
 from bertkit.system.cyclic_garbage import no_collection_at_start_and_end
@@ -292,7 +300,7 @@ def run_command(tokens: list[str]) -> int:
         return 2
     except BertkitError as error:
         told = typed_options(str(error))
-        about_settings = isinstance(error, ConfigError | InputError)
+        about_settings = isinstance(error, ConfigError | InputError) and not isinstance(error, SettingsFileError)
         error.args = (with_option_names(told, _options_of(app, name)) if about_settings else told,)
         raise
     page = _app_of(app, name).help_formatter

@@ -15,6 +15,7 @@ from bertkit.cli.task_pages import MoreTask
 from bertkit.errors import ConfigError
 from bertkit.system.console import set_quiet
 from bertkit.system.json_files import printable
+from bertkit.system.settings_files import read_settings_file, settings_of_table
 from bertkit.tasks.multi.task import KINDS_OF_HEADS
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
@@ -48,6 +49,10 @@ def finetune(
             negative=(), help="Continue the run in --out; repeat its other options. A larger --seeds adds seeds."
         ),
     ] = False,
+    settings: Annotated[
+        Path | None,
+        Parameter("--config", help="Read training settings from this TOML or JSON file; options typed here win."),
+    ] = None,
     feature_cache: Annotated[
         bool, Parameter(help="With --freeze-encoder: keep the features for later runs; 'bertkit doctor' says where.")
     ] = True,
@@ -88,6 +93,11 @@ def finetune(
     """
     set_quiet(output.quiet)
     cache = "auto" if feature_cache else None
+    if settings is not None:
+        values, _ = read_settings_file(settings)
+        beside = settings_of_table(FinetuneConfig, values, str(settings))
+        typed = config.model_dump(exclude_unset=True)
+        config = FinetuneConfig(**{**beside.model_dump(exclude_unset=True), **typed})
     result = _train(task, start, dev, out, columns, config, resume=resume, cache=cache, output=output)
     output.report(result, folder=printable(result.folder))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from bertkit.cli.file_options import FileColumns
 from bertkit.errors import ConfigError, DataError, did_you_mean
+from bertkit.habit_table import option_for, remedy
+from bertkit.system.settings_files import read_settings_file
 from bertkit.system.validated_settings import explain_validation
 
 if TYPE_CHECKING:
@@ -33,12 +34,13 @@ EXAMPLE = """
 def read_heads(path: Path, on_error: OnError) -> tuple[dict[str, tuple[AnyTask, str]], float]:
     """The task and the data of each head, and ``alpha``; paths are relative to the file. DataError with an example."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as TOML ({error}). It names the heads, as in:\n{EXAMPLE}") from None
+        values, _ = read_settings_file(path)
+    except ConfigError as error:
+        raise DataError(f"{error}. The file names the heads, as in:\n{EXAMPLE}") from None
     heads, alpha = values.pop("heads", None), values.pop("alpha", 0.5)
     if values or not isinstance(heads, dict) or not heads:
-        what = f"has {', '.join(values)}" if values else "has no heads"
+        others = [f"{name}{remedy('settings', name, ())}" for name in values]
+        what = f"has {', '.join(others)}" if others else "has no heads"
         raise DataError(f"{path} {what}; it may have alpha, and a table for each head:\n{EXAMPLE}")
     if isinstance(alpha, bool) or not isinstance(alpha, int | float):
         raise DataError(f"{path}: alpha is {alpha!r:.40}, expected a number from 0 to 1")
@@ -55,7 +57,9 @@ def _head(path: Path, name: str, facts: Any, on_error: OnError) -> tuple[AnyTask
     known = [option.name for option in fields(FileColumns)]  # type: ignore[arg-type]
     for option in given:
         if option not in known:
-            raise DataError(f"{where} has no option {option!r}{did_you_mean(option, known)}; it has {', '.join(known)}")
+            near = option_for(f"--{option}", [f"--{name}" for name in known])
+            hint = f" (did you mean {near.removeprefix('--')!r}?)" if near else did_you_mean(option, known)
+            raise DataError(f"{where} has no option {option!r}{hint}; it has {', '.join(known)}")
     try:
         columns = TypeAdapter(FileColumns).validate_python(given)
     except ValidationError as error:

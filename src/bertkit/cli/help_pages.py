@@ -12,7 +12,7 @@ from cyclopts import MissingArgumentError, UnknownOptionError, UnusedCliTokensEr
 
 from bertkit.cli.task_options import EXAMPLES, RARE
 from bertkit.errors import did_you_mean
-from bertkit.habit_table import habits
+from bertkit.habit_table import habits, instead_of, option_for
 
 if TYPE_CHECKING:
     from cyclopts import CycloptsError
@@ -144,10 +144,11 @@ def _unknown(given: str, options: Collection[str], command: str) -> str:
     typed = name.replace("_", "-")
     if own := habits().get((f"bertkit {command}", typed)):
         return f"Unknown option: {name}; write {own.ours}."
-    habit = habits().get(("command", typed))
-    for ours in habit.ours.split(" or ") if habit is not None else ():
-        if ours.partition(" ")[0] in options:
-            return f"Unknown option: {name}. Did you mean {ours}?"
+    if ours := option_for(name, options):
+        return f"Unknown option: {name}. Did you mean {ours}?"
+    of_training = instead_of("settings", typed.lstrip("-").replace("-", "_")) if "--epochs" in options else None
+    if of_training and "(" not in of_training:
+        return f"Unknown option: {name}; write {of_training}."
     return f"Unknown option: {name}{did_you_mean(name, options)}."
 
 

@@ -51,22 +51,27 @@ def request_of(inputs: Any, read: Callable[[Any, str], ItemT], what: str, *, one
     """A request for ``one`` item, or for those of an iterable; ``read`` checks an item, which it names by ``what``."""
     if one:
         return Request(iter([read(inputs, f"the {what}")]), "one", 1)
+    total = len(inputs) if isinstance(inputs, Sized) else None
+    labels = getattr(inputs, "index", None)
+    if labels is None or callable(labels):
+        items = (read(item, f"{what} {number}") for number, item in enumerate(items_of(inputs, what)))
+    else:  # a Series of pandas
+        named = zip(labels, items_of(inputs, what), strict=True)
+        items = (read(item, f"{what} {number} (row {label!r})") for number, (label, item) in enumerate(named))
+    return Request(items, "lazy" if total is None else "list", total)
+
+
+def items_of(inputs: Any, what: str) -> Iterable[Any]:
+    """The items of anything that holds some: also a column of Arrow or a data set of torch.
+
+    Raises:
+        InputError: a table, of which a column has to be picked, or something that holds no items.
+    """
     if hasattr(inputs, "columns"):  # iterating over a DataFrame gives the names of its columns
         raise InputError(
             f"a pipeline reads {what}s, got a table with the columns {shorten(inputs.columns)}; pass one column of it, "
             "for example table['text']"
         )
-    total = len(inputs) if isinstance(inputs, Sized) else None
-    labels = getattr(inputs, "index", None)
-    if labels is None or callable(labels):
-        items = (read(item, f"{what} {number}") for number, item in enumerate(_items(inputs, what)))
-    else:  # a Series of pandas
-        named = zip(labels, _items(inputs, what), strict=True)
-        items = (read(item, f"{what} {number} (row {label!r})") for number, (label, item) in enumerate(named))
-    return Request(items, "lazy" if total is None else "list", total)
-
-
-def _items(inputs: Any, what: str) -> Iterable[Any]:
     if hasattr(inputs, "to_pylist"):  # columns of Arrow
         return inputs.to_pylist()  # type: ignore[no-any-return]
     if isinstance(inputs, Iterable):
@@ -95,7 +100,7 @@ def join_pairs(inputs: Any, text_pair: str | Iterable[str] | None) -> Any:
         return (inputs, text_pair)
     if isinstance(inputs, str) or isinstance(text_pair, str):
         raise InputError("give two texts, or two lists of texts of the same length; got one text and one list")
-    firsts, seconds = list(_items(inputs, "text")), list(_items(text_pair, "text"))
+    firsts, seconds = list(items_of(inputs, "text")), list(items_of(text_pair, "text"))
     if len(firsts) != len(seconds):
         raise InputError(f"got {len(firsts)} first texts but {len(seconds)} second texts")
     return list(zip(firsts, seconds, strict=True))

@@ -198,6 +198,8 @@ def _family_of(config: object) -> str:
 
 def _known(task: str) -> str:
     """The name of a task without its alias; InputError if there is no such task."""
+    if not isinstance(task, str):
+        raise InputError(f"the task is a {type(task).__name__}, expected its name: pipeline('fill-mask', model=MODEL)")
     name = ALIASES.get(task, task)
     if name not in TASKS and name != ZERO_SHOT and not kind_of(str(name)) and name not in _kinds():
         known = [*TASKS, ZERO_SHOT, *RESULTS, *ALIASES]

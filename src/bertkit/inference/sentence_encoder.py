@@ -14,6 +14,7 @@ from bertkit.config.sentence_config import QUERY, SentenceConfig
 from bertkit.engine.backend import Network, Precision
 from bertkit.errors import InputError
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline
+from bertkit.inference.pipeline_inputs import items_of
 from bertkit.inference.pipelines import pipeline
 from bertkit.metrics.vector_precision import VectorLoss, VectorPrecision, precision_loss, quantized
 from bertkit.metrics.vector_similarity import paired_similarities, similarities
@@ -141,7 +142,7 @@ class SentenceEncoder:
             )
         call: dict[str, Any] = dict(options)
         form, calibration = call.pop("precision", "float32"), call.pop("calibration", None)
-        asked = [texts] if isinstance(texts, str) else list(texts)
+        asked = [texts] if isinstance(texts, str) else list(items_of(texts, "text"))
         width = call.get("dimensions") or self.width
         vectors = self.pipeline.matrix(asked, **call) if asked else np.zeros((0, width), np.float32)
         stored = quantized(vectors, form, calibration)

@@ -141,6 +141,7 @@ class Explanation(Drawn):
         return found
 
     def page(self) -> str:
+        """The texts in HTML, each word colored by what it moves; needs no network."""
         panels = []
         for name, values in (("Integrated gradients", self.gradients), ("Occlusion", self.occlusion)):
             most = float(np.abs(values).max())

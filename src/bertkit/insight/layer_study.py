@@ -60,6 +60,7 @@ class LayerStudy(Drawn):
         return {**asdict(self), "probes": probes}
 
     def render(self) -> str:
+        """Accuracies of probes by layer, with intervals and control tasks, and how alike the layers are, for people."""
         lines = [f"{self.examples:,} {self.unit} for {' and '.join(self.models)}"]
         for name, scores in zip(self.models, self.probes, strict=False):
             of = counted(self.labels, "label")

@@ -47,6 +47,7 @@ class Confusion(Drawn):
     calibration: Bins | None
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: arrays as lists, what was not measured as None."""
         bins = self.calibration
         return {
             "split": self.split,

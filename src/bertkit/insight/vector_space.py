@@ -96,6 +96,7 @@ class Anisotropy(Drawn):
         return {**texts, **facts, **parts, "notes": self.notes}
 
     def render(self) -> str:
+        """A line for each kind of vectors, for people; shares of variance in percent."""
         head = (
             "vectors of texts",
             "mean cosine",

@@ -88,6 +88,7 @@ class SenseScores(Drawn):
         return int(np.argmax(self.layers))
 
     def to_dict(self) -> Mapping[str, Any]:
+        """Plain values for JSON: adjusted Rand indices by layer and word, and the points of the drawn word."""
         return {
             "layers": self.layers,
             "best_layer": self.best_layer,
@@ -103,6 +104,7 @@ class SenseScores(Drawn):
         }
 
     def render(self) -> str:
+        """The mean index of each layer, then each word's, for people."""
         best, width = self.best_layer, max(len(each.word) for each in self.words)
         senses, sentences = sum(len(each.senses) for each in self.words), sum(each.sentences for each in self.words)
         amounts = f"{counted(len(self.words), 'word')}, {counted(senses, 'sense')}, {counted(sentences, 'sentence')}"
@@ -122,6 +124,7 @@ class SenseScores(Drawn):
         return "\n".join(lines)
 
     def figure(self) -> Figure:
+        """The drawn word by its sentences, and the mean index of each layer. MissingExtraError without matplotlib."""
         from bertkit.visualize.sense_pictures import senses_figure
 
         return senses_figure(

@@ -16,7 +16,7 @@ from bertkit.checkpoints.int8_folder import Quantization
 from bertkit.checkpoints.match import Match
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import InputError
-from bertkit.habit_table import no_attribute
+from bertkit.habit_table import no_attribute, refuse_others
 from bertkit.model.kernels.linear import Linear
 from bertkit.model.output import ModelOutput
 
@@ -117,6 +117,11 @@ class ConfiguredModel(nn.Module):
         if name == ENCODERS.get(self.config.model_type):
             return self.base_model
         raise no_attribute(self, "model.", name, [*self._modules, *self._parameters, "config"])
+
+    def compile(self, *args: Any, **options: Any) -> None:
+        """As :meth:`torch.nn.Module.compile`. InputError for arguments of Keras."""
+        refuse_others("compile", options, ("model", "fullgraph", "dynamic", "backend", "mode", "options", "disable"))
+        super().compile(*args, **options)
 
     @property
     def base_model(self) -> nn.Module:

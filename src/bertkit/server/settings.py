@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -12,7 +11,7 @@ from pydantic import Field
 
 from bertkit.errors import ConfigError
 from bertkit.server.calls import Limits
-from bertkit.system.untrusted_files import read_regular
+from bertkit.system.settings_files import read_settings_file, settings_of_table
 from bertkit.system.validated_settings import Settings
 
 #: Before the name of a setting in the environment.
@@ -106,18 +105,15 @@ def read_serve_settings(
     """
     found: dict[str, Any] = {}
     if file is not None:
-        try:
-            found |= tomllib.loads(read_regular(file, max_bytes=_MAX_FILE_BYTES).decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{file} is not a readable TOML file: {error}") from None
-        _check(found, str(file))
+        found, _ = read_settings_file(file)
+        settings_of_table(ServeSettings, found, str(file))
     named = {other: name for other, name in OTHER_NAMES.items() if other in environment}
     named |= {
         PREFIX + name.upper(): name for name in ServeSettings.model_fields if PREFIX + name.upper() in environment
     }
     for variable, name in named.items():
         value = {name: _value_of(name, environment[variable])}
-        _check(value, f"the environment variable {variable}")
+        settings_of_table(ServeSettings, value, f"the environment variable {variable}")
         found |= value
     return ServeSettings(**{**found, **given})
 
@@ -145,13 +141,6 @@ def thresholds_of(settings: ServeSettings, name: str) -> dict[str, float]:
         if model == name:
             found[label] = least
     return found
-
-
-def _check(values: Mapping[str, Any], where: str) -> None:
-    try:
-        ServeSettings(**values)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
 
 
 def _value_of(name: str, text: str) -> Any:

@@ -68,12 +68,13 @@ class _Names:
         """Give it a ``__getattr__``."""
 
         def load(name: str) -> Any:
+            told = None  # what a source says to write
             for source in () if name.startswith("__") else self.sources:
                 try:
                     return getattr(import_module(source), name)
-                except (AttributeError, ImportError):  # replaced by the error below
-                    continue
-            raise unknown_name(module.__name__, name, instead_of("import", name))
+                except (AttributeError, ImportError) as error:  # replaced by the error below
+                    told = told or str(error).partition("; write ")[2] or None
+            raise unknown_name(module.__name__, name, instead_of("import", name) or told)
 
         vars(module)["__getattr__"] = load
 

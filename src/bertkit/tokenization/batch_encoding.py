@@ -215,7 +215,8 @@ class BatchEncoding(dict[str, Any]):
         if tensor_type is None:
             return self
         if tensor_type not in ("pt", "np"):
-            raise InputError(f"return_tensors must be 'pt', 'np' or None, got {tensor_type!r}")
+            hint = remedy("return_tensors", str(tensor_type), ())
+            raise InputError(f"return_tensors must be 'pt', 'np' or None, got {tensor_type!r}{hint}")
         for key, value in self.items():
             if isinstance(value, np.ndarray):
                 array = value

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import pickle
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import openpyxl
@@ -18,6 +20,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 import bertkit
 from bertkit import BertConfig, BertForSequenceClassification, SchedulerType, TrainingArguments
+from bertkit.cli import main
 from bertkit.config.file_columns import Columns
 from bertkit.errors import BertkitError, ConfigError, DataError, InputError
 from bertkit.habits.few_shot_data import get_templated_dataset
@@ -282,6 +285,13 @@ def test_arguments_of_a_training_speak_of_one_process(tmp_path: Path) -> None:
     assert copy.deepcopy(ours).world_size == pickle.loads(pickle.dumps(ours)).world_size == 1
 
 
+GIVEN = {
+    "TEXTS": ["a good film", "a bad film", "the sea", "the lake"],
+    "TABLE": pd.DataFrame({"text": ["a good film"], "stars": [5]}),
+    "SHAPE": SHAPE,
+}
+
+
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
@@ -296,6 +306,31 @@ def test_arguments_of_a_training_speak_of_one_process(tmp_path: Path) -> None:
         ("bertkit.SearchIndex.build('index', TEXTS).search('film')[0].score", r"write hits\[0\]\.score"),
         ("bertkit.finetune('sentiment', {'text': TEXTS}, 'm', 'run')", "unknown task 'sentiment'; write csv"),
         ("bertkit.finetune('token-classification', {'text': TEXTS}, 'm', 'run')", "write ner"),
+        ("bertkit.finetune(train=TEXTS)", r"finetune needs task=, data=, model=, out=; for train= write finetune\("),
+        ("bertkit.finetune('csv', TEXTS)", r'needs model=, out=, as in finetune\("csv", data=table, model='),
+        ("bertkit.finetune(TEXTS, {'text': TEXTS}, 'bertkit-tiny-en', 'o')", "task is a list, expected a name"),
+        ("bertkit.finetune('csv', {'text': TEXTS}, 'm', 'o', {'epochs': 3})", "config is a dict, expected a FinetuneC"),
+        ("bertkit.SearchIndex.build(TEXTS)", r'needs texts=, as in SearchIndex\.build\("index", texts\)'),
+        ("bertkit.FinetuneConfig(gradient_accumulation_steps=2)", "; write accumulation="),
+        ("bertkit.FinetuneConfig(eval_strategy='epoch')", "; write nothing: every epoch is scored on dev"),
+        ("bertkit.FinetuneConfig(output_dir='o')", r"; write finetune\(\.\.\., out=\)"),
+        (
+            "bertkit.FinetuneConfig(hub_token='o')",
+            r"; write TrainingArguments\(hub_token=\.\.\.\), for",
+        ),
+        ("bertkit.pipeline(TABLE)", r"task is a DataFrame, expected its name: pipeline\('fill-mask'"),
+        ("import_module('bertkit.losses').SoftmaxLoss", r'write bertkit\.finetune\("mnli"'),
+        ("import_module('bertkit.hub').load('m')", r"write hub\.KerasLayer\(folder\)"),
+        ("bertkit.BertTextClassifier", r"write from bertkit import BertClassifier; BertClassifier\(model=MODEL\)"),
+        ("bertkit.BertClassifier.from_preset('m')", r"write BertClassifier\(model=MODEL\)"),
+        ("bertkit.BertModel(bertkit.BertConfig(**SHAPE)).compile(optimizer='adam')", r"write torch\.optim\.AdamW"),
+        ("bertkit.BertModel(bertkit.BertConfig(**SHAPE)).get_weights()", r"write model\.state_dict\(\)"),
+        (
+            "bertkit.BertTokenizer.from_pretrained('bertkit-tiny-en')('a', return_tensors='tf')",
+            "write return_tensors='np'",
+        ),
+        ("bertkit.SentenceEncoder.from_pretrained('bertkit-tiny-en').encode(TABLE)", r"pass one column of it"),
+        ("bertkit.SentenceEncoder.from_pretrained('bertkit-tiny-en').encode(5)", "an iterable of texts, got int"),
         ("bertkit.SetFitModel('m', object())", "write make_pipeline"),
         ("bertkit.WandbCallback", "write from bertkit import MLflowCallback"),
         ("bertkit.LoraConfig(r=8)", r"config=FinetuneConfig\(lora=8\)"),
@@ -307,7 +342,7 @@ def test_a_name_of_elsewhere_is_answered(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises((AttributeError, ImportError, TypeError, BertkitError), match=told):
-        eval(typed, {"bertkit": bertkit, "TEXTS": ["a good film", "a bad film", "the sea", "the lake"]})
+        eval(typed, {**GIVEN, "bertkit": bertkit, "import_module": import_module})
 
 
 def test_how_much_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -338,3 +373,46 @@ def test_outputs_are_read_as_mappings_and_as_tuples() -> None:
     assert len(out) == 2
     assert out.get("logits") is out.logits
     assert out.get("hidden_states", "none") == "none"
+
+
+SETTINGS_FILES = [
+    ("a.json", '{"lr": 8}', "a.json: unknown field 'lr'; write learning_rate="),
+    ("a.toml", "per_device_train_batch_size = 2", "unknown field 'per_device_train_batch_size'; write batch_size="),
+    ("a.yaml", "fp16: true\nepochs: 2\n", 'name it a.toml, with a line such as learning_rate = 2e-5 for'),
+    ("a.yaml", "fp16: true\nepochs: 2\n", 'for each setting; for fp16 write precision="fp16"'),
+    ("a.toml", "epochs 2", "a.toml cannot be read as TOML: "),
+    ("a.json", "[1]", "a.json holds a list, expected an object of settings"),
+    ("a.toml", "epochs = 0", "a.toml: epochs = 0: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "told"), SETTINGS_FILES)
+def test_settings_in_a_file_are_answered_by_their_names(
+    name: str, text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not by the options of the command line, which a file does not have."""
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(text)
+    command = ["finetune", "csv", "--data", "a.csv", "--model", "m", "--out", "run", "--config", name]
+    assert main(command) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_options_win_over_a_file_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.toml").write_text("epochs = 2\nbatch_size = 8\n")
+    seen: list[object] = []
+    monkeypatch.setattr("bertkit.cli.finetune._train", lambda *given, **more: seen.append(given[-1]) or sys.exit(0))
+    with contextlib.suppress(SystemExit):
+        main(["finetune", "csv", "--data", "a", "--model", "m", "--out", "o", "--batch-size", "4",
+              "--config", str(tmp_path / "a.toml")])  # fmt: skip
+    assert seen == [bertkit.FinetuneConfig(epochs=2, batch_size=4)]
+
+
+def test_options_of_other_trainers_are_answered(capsys: pytest.CaptureFixture[str]) -> None:
+    for option, told in [
+        ("--fp16", "Did you mean --precision fp16?"),
+        ("--warmup-ratio", "Did you mean --warmup?"),
+        ("--evaluation_strategy", "write nothing: every epoch is scored on dev"),
+    ]:
+        assert main(["finetune", "csv", "--data", "a", "--model", "m", "--out", "o", option]) == 2
+        assert told in capsys.readouterr().err

@@ -21,6 +21,7 @@ from bertkit.habits.keywords import known_keywords
 from bertkit.habits.sentences.compared_vectors import Vectors, quantize_embeddings, similarity_function
 from bertkit.habits.sentences.sentence_modules import FirstModule, Pooling, joined
 from bertkit.habits.sentences.sentence_options import EncodeOptions, ModelOptions, dtype_of, max_length_of, with_owner
+from bertkit.inference.pipeline_inputs import items_of
 from bertkit.inference.sentence_encoder import EncodeOptions as OwnOptions
 from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.system.device import find_device
@@ -213,7 +214,7 @@ class SentenceTransformer:
     def _token_vectors(self, texts: str | Iterable[str], options: EncodeOptions) -> Tensor | list[Tensor]:
         named = options.get("prompt_name") if options.get("prompt") is None else None
         found: Any = self.encoder.pipeline(
-            texts if isinstance(texts, str) else list(texts),
+            texts if isinstance(texts, str) else list(items_of(texts, "text")),
             prompt=self.config.prompt(options.get("prompt"), named),
             truncation=True,
             max_length=self.longest,

@@ -22,6 +22,7 @@ from bertkit.habits.sentences.compared_vectors import (
     normalize_embeddings,
     pairwise_dot_score,
 )
+from bertkit.inference.pipeline_inputs import items_of
 from bertkit.inference.pipelines import pipeline
 from bertkit.inference.sparse_encoding import SparseEmbedding, SparseEncodingPipeline
 from bertkit.system.json_files import write_json
@@ -118,7 +119,7 @@ class SparseEncoder:
         texts = options.get("sentences") if inputs is None else inputs
         if texts is None:
             raise InputError("encode needs a text or texts")
-        listed = [texts] if isinstance(texts, str) else list(texts)
+        listed = [texts] if isinstance(texts, str) else list(items_of(texts, "text"))
         most, progress = options.get("max_active_dims") or self.max_active_dims, options.get("show_progress_bar")
         found = cast("list[SparseEmbedding]", self.pipe(listed, top_k=most, truncation=True, progress=progress))
         rows = self._tensor(found)

@@ -159,6 +159,7 @@ class BinaryClassificationEvaluator(SentenceEvaluator):
         return cls(first, second, [int(each.label) for each in examples], **options)
 
     def scores(self, model: SentenceTransformer, measures: Sequence[str]) -> tuple[dict[str, float], str]:
+        """Average precision, F1 and accuracy of pairs by each measure, with thresholds; and the main score's name."""
         from sklearn.metrics import average_precision_score, precision_score, recall_score
 
         found: dict[str, float] = {}
@@ -220,6 +221,7 @@ class InformationRetrievalEvaluator(SentenceEvaluator):
         self.corpus, self.relevant = list(corpus.values()), [relevant_docs[name] for name in self.query_ids]
 
     def scores(self, model: SentenceTransformer, measures: Sequence[str]) -> tuple[dict[str, float], str]:
+        """Retrieval by each measure, as ``cosine_ndcg@10``; and the name of the main score."""
         queries = as_tensor(model.encode_query(self.queries, **self._options("query")))
         corpus = as_tensor(model.encode_document(self.corpus, **self._options("corpus")))
         deepest, found = max(k for depths in self.depths.values() for k in depths), dict[str, float]()

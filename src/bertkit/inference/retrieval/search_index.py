@@ -15,7 +15,7 @@ import numpy as np
 
 from bertkit.engine.backend import Precision
 from bertkit.errors import ConfigError, DataError, InputError, counted
-from bertkit.habit_table import AnsweringClass, no_attribute, refuse_others
+from bertkit.habit_table import AnsweringClass, no_attribute, refuse_others, says_what_it_needs
 from bertkit.inference.feature_extraction import Pooling
 from bertkit.inference.retrieval.document_texts import DocumentTexts, given_documents
 from bertkit.inference.retrieval.given_texts import MEMORY, GivenTexts, listed_texts, located_texts
@@ -103,6 +103,7 @@ class SearchIndex(metaclass=AnsweringClass):
         self._vectors: dict[int, Stored] = {}
 
     @classmethod
+    @says_what_it_needs('SearchIndex.build("index", texts)', "SearchIndex.build")
     def build(
         cls,
         folder: str | Path,
@@ -365,8 +366,7 @@ class SearchIndex(metaclass=AnsweringClass):
         """The texts with these numbers."""
         found, first = {}, 0
         for block in self.manifest.blocks:
-            wanted = numbers[(numbers >= first) & (numbers < first + block.rows)]
-            if len(wanted):
+            if len(wanted := numbers[(numbers >= first) & (numbers < first + block.rows)]):
                 texts = read_rows(self.path, block, wanted - first)
                 found.update({first + number: row for number, row in texts.items()})
             first += block.rows

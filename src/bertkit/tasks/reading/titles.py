@@ -2,7 +2,8 @@
 
 The header is the first row that is not empty and no title. A title is a row with a single cell, or a row above an empty
 one, where the header that would follow within :data:`HEAD_ROWS` rows is text alone in more cells, as most rows below it
-have. A row that has the columns that were asked for is the header in any case.
+have; what stands between them, such as the name and the value of a filter, is part of it. A row that has the columns
+that were asked for is the header in any case.
 """
 
 from __future__ import annotations
@@ -30,14 +31,28 @@ def find_header(rows: Sequence[tuple[int, list[Any]]], named: Sequence[str]) -> 
     while True:
         gaps = [n for n in range(place, len(rows) - 1) if rows[n][0] + 1 < rows[n + 1][0]]  # rows above an empty one
         after = place + 1 if len(filled[place]) == 1 else gaps[0] + 1 if gaps else len(rows)
-        above = max(map(len, filled[place:after]))
-        below = next((n for n in range(after, len(rows)) if len(filled[n]) > 1), None)
-        if below is None or len(filled[below]) <= above or not all(isinstance(v, str) for v in filled[below]):
-            return place
-        wide = sum(len(cells) > above for cells in filled[below + 1 :])
-        if not wide or 2 * wide < len(filled) - below - 1:  # rows of the header at `place`, one of which has a remark
+        below = _header_below(filled, place, after)
+        if below is None:
             return place
         place = below
+
+
+def _header_below(filled: Sequence[Sequence[Any]], place: int, after: int) -> int | None:
+    """Of the rows from ``after``, the header if those from ``place`` are titles; it has more cells than all of them.
+
+    A row of two cells, as of a name and a value, is a title too where a wider header follows.
+    """
+    found = []
+    above = max(map(len, filled[place:after]))
+    for number in range(after, len(filled)):
+        if (width := len(filled[number])) <= above:
+            continue
+        below = [len(cells) > above for cells in filled[number + 1 :]]
+        # most: else they are rows of the header at `place`, one of which has a remark
+        if all(isinstance(value, str) for value in filled[number]) and any(below) and 2 * sum(below) >= len(below):
+            found.append(number)
+        above = width
+    return next((number for number in found if len(filled[number]) > 2), found[0] if found else None)
 
 
 def note_on(header: int, rows: Sequence[int], unit: str = "row") -> list[str]:

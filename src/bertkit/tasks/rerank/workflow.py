@@ -147,6 +147,7 @@ class RerankWorkflow(Workflow[RerankExample, GroupSet, Floats]):
         model.rank_loss = settings.of(RerankTaskSettings).rank_loss
 
     def loss_floor(self, train: GroupSet, settings: ReadingSettings) -> float:
+        """The loss of a model that tells no document from another, above which a run is dead."""
         import torch
 
         from bertkit.model.reranker import RANK_LOSSES

@@ -36,6 +36,11 @@ LABEL_NAMES = (
 MANY_LABELS = 20
 #: Rows from which on a label is frequent.
 FREQUENT = 10
+#: What to do about a table with one column, by the ending of its file.
+_REMEDIES = {
+    ".xlsx": "another sheet may have it: --sheet",
+    "": "if the columns are parted by another character, give it with --delimiter",
+}
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 Problem = Literal["classification", "regression", "multi_label"]
 
@@ -246,7 +251,7 @@ def _choose_columns(
         if len(columns) == 1:
             raise DataError(
                 f"{file}: no column for the {what}: there is one column, {columns[0]!r}. Texts to learn from need a "
-                "column of labels beside them; if the columns are parted by another character, give it with --delimiter"
+                f"column of labels beside them; {_REMEDIES.get(file.suffix.lower(), _REMEDIES[''])}"
             )
         near = next((column for column in columns[:1000] if did_you_mean(column.casefold(), usual)), None)
         hint = "" if near is None else f" (is it {near!r}?)"

@@ -168,6 +168,7 @@ class TextWorkflow(Workflow[Example, TextRows, Floats]):
         return values_of(encoded, values)
 
     def decide(self, given: TextsPredicted, settings: ReadingSettings) -> Row:
+        """The temperature and thresholds that the scores of dev give, if the settings ask for them."""
         reading, own = reading_of(settings), settings.of(TextTaskSettings)
         if self.task.is_regression or not (own.calibrate or own.tune_thresholds):
             return reading

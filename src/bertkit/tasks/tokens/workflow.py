@@ -198,6 +198,7 @@ class TokenWorkflow(Workflow[TaggedExample, TokenWindows, Floats]):
         return entity_scores(self._tags(given), [example.tags for example in given.examples])
 
     def files(self, given: TagsPredicted, split: str) -> dict[str, str]:
+        """The text of each file about labelled rows, by its name; none without labels."""
         if not self.has_labels(given.examples):
             return {}
         predicted, right = self._tags(given), [example.tags for example in given.examples]

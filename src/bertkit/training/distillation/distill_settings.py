@@ -17,7 +17,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from bertkit.config.sentence_config import PoolingMode
-from bertkit.errors import BertkitError, ConfigError, did_you_mean
+from bertkit.errors import ConfigError, did_you_mean
+from bertkit.system.settings_files import settings_of_table
 from bertkit.system.untrusted_files import Json
 from bertkit.system.validated_settings import Settings
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -293,18 +294,15 @@ def load_recipe(name_or_path: str | Path) -> DistillRecipe:
     if not isinstance(method, str) or method not in METHODS:
         raise ConfigError(f"{path}, [distillation]: method = {method!r}: give one of {', '.join(map(repr, METHODS))}")
     kind = METHODS[method]
-    part = ""
-    try:
-        part = "distillation"
-        settings = kind.distillation(**distillation)
-        part = "training"
-        trained = kind.training(**training)
-        part = "student"
-        start = Student(**student) if student else None
-        if start is not None:
-            start.check()
-    except BertkitError as error:
-        raise ConfigError(f"{path}, [{part}]: {error}") from None
+    settings = settings_of_table(kind.distillation, distillation, f"{path}, [distillation]")
+    trained = settings_of_table(kind.training, training, f"{path}, [training]")
+
+    def begins(**of_student: Any) -> Student:
+        begun = Student(**of_student)
+        begun.check()
+        return begun
+
+    start = settings_of_table(begins, student, f"{path}, [student]") if student else None
     return DistillRecipe(path.stem, summary, settings, trained, start)
 
 

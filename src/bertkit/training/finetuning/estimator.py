@@ -12,6 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
 from bertkit.errors import CheckpointError, InputError, shorten
+from bertkit.habit_table import AnsweringClass
 from bertkit.system.device import Device
 from bertkit.system.model_sources import INCLUDED
 from bertkit.system.untrusted_files import Json
@@ -32,7 +33,7 @@ _MAX_LABEL_BYTES = 1 << 20
 FewShot = bool | Literal["contrastive", "linear", "finetune"]
 
 
-class BertClassifier(ClassifierMixin, OfTexts):  # type: ignore[misc]
+class BertClassifier(ClassifierMixin, OfTexts, metaclass=AnsweringClass):  # type: ignore[misc]
     """Fine-tune a BERT to classify texts, or pairs of texts.
 
     ``X`` is a list, array or column (pandas, polars, Arrow) of strings, or of pairs of strings (also an array

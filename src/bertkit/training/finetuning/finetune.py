@@ -17,6 +17,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.decision import read_decision
 from bertkit.errors import ConfigError, DataError, MissingExtraError, counted
+from bertkit.habit_table import says_what_it_needs
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.run_files import BOOTSTRAP, METRICS, SETTINGS, RunSettings
 from bertkit.metrics.intervals import bootstrap_means
@@ -65,6 +66,7 @@ MEMORY_ADVICE = (
 )
 
 
+@says_what_it_needs('finetune("csv", data=table, model="bertkit-tiny-en", out="run")', "settings")
 def finetune(
     task: str | Task,
     data: Data,

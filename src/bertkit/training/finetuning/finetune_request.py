@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, cast
 
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, InputError
 from bertkit.tasks import task_of
 from bertkit.tasks.registry import Task
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
@@ -23,6 +23,11 @@ def chosen(
     task: str | Task, data: str | Path, config: FinetuneConfig, options: Mapping[str, object]
 ) -> tuple[FinetuneConfig, Task]:
     """Settings and task, of which some may be keywords."""
+    if not isinstance(config, FinetuneConfig):
+        raise InputError(
+            f"config is a {type(config).__name__}, expected a FinetuneConfig: settings are keywords, as in "
+            "finetune(..., epochs=3) or FinetuneConfig(epochs=3)"
+        )
     known = FinetuneConfig.model_fields
     settings = {name: value for name, value in options.items() if name in known}
     reading = {name: value for name, value in options.items() if name not in known}
@@ -30,6 +35,8 @@ def chosen(
         config = FinetuneConfig(**{**config.model_dump(exclude_unset=True), **settings})
     if isinstance(task, str):
         task = task_of(task, data, on_error=config.on_error, settings=known, **reading)
+    elif not hasattr(task, "main_metric"):
+        raise InputError(f'task is a {type(task).__name__}, expected a name, such as "csv"; the table is data=')
     elif reading:
         given = ", ".join(f"{name}=" for name in reading)
         raise ConfigError(

@@ -9,7 +9,6 @@ or both; the vocabulary comes from the token store.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +22,10 @@ from bertkit.config.presets import preset
 from bertkit.data.examples.denoising import PUBLISHED, Denoising, DenoisingObjective
 from bertkit.data.examples.masking import Unit
 from bertkit.data.examples.pairs import Objective
-from bertkit.errors import BertkitError, ConfigError, did_you_mean
+from bertkit.errors import BertkitError, ConfigError, SettingsFileError, did_you_mean
+from bertkit.habit_table import remedy
 from bertkit.system.paths import user_path
+from bertkit.system.settings_files import read_settings_file, settings_of_table
 from bertkit.system.untrusted_files import Json
 from bertkit.system.validated_settings import Settings
 
@@ -285,11 +286,13 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
     model, training = (tables.get(name, {}) for name in _TABLES)
     if not model:
         raise ConfigError(f'{path}: the table [model] is missing or empty; give preset = "bert-mini" or sizes')
-    try:
-        config = PretrainConfig(**training)
+
+    def checked(**settings: Any) -> PretrainConfig:
+        config = PretrainConfig(**settings)
         config.check()
-    except BertkitError as error:
-        raise ConfigError(f"{path}, [training]: {error}") from None
+        return config
+
+    config = settings_of_table(checked, training, f"{path}, [training]")
     return Recipe(path.stem, summary, _model(path, model), config)
 
 
@@ -302,17 +305,15 @@ def read_recipe(
     if not path.is_file():
         near = did_you_mean(name, names)
         raise ConfigError(f"there is no recipe {name!r}{near}: give a TOML file, or one of {', '.join(names)}")
-    try:
-        text = path.read_text(encoding="utf-8")
-        tables = tomllib.loads(text)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as TOML: {getattr(error, 'strerror', None) or error}") from None
-    for key, value in tables.items():
+    values, text = read_settings_file(path)
+    tables: dict[str, dict[str, Json]] = {}
+    for key, value in values.items():
         if key not in known or not isinstance(value, dict):
-            raise ConfigError(
-                f"{path}: unknown key {key!r}{did_you_mean(key, known)}; a recipe has the tables "
+            raise SettingsFileError(
+                f"{path}: unknown key {key!r}{remedy('settings', key, known)}; a recipe has the tables "
                 + " and ".join(f"[{table}]" for table in known)
             )
+        tables[key] = value
     first = text.lstrip().partition("\n")[0]
     return path, tables, first.lstrip("# ").rstrip() if first.startswith("#") else ""
 

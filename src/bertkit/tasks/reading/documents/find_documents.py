@@ -87,7 +87,7 @@ def _in_folder(folder: Path, passed: Counter[str]) -> Iterator[Path]:
             if name.startswith("."):
                 passed["hidden"] += 1
             elif name.startswith("~$"):
-                passed["lock files of Word"] += 1
+                passed["open in Word (~$)"] += 1
             else:
                 yield Path(here, name)
 

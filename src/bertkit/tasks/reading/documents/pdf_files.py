@@ -49,7 +49,8 @@ def read_pdf(data: bytes) -> Document:
 def _document(pages: list[str]) -> Document:
     if not any(pages):
         what = counted(len(pages), "page")
-        raise DataError(f"its {what} have no text, as scans have none; recognize their text first (OCR)")
+        have = "has" if len(pages) == 1 else "have"
+        raise DataError(f"its {what} {have} no text, as scans have none; recognize their text first (OCR)")
     text, starts = "", []
     for page in pages:
         text += "\n\n" if text and page else ""

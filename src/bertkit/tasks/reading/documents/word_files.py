@@ -29,6 +29,8 @@ _DAMAGED = (
     OSError,
 )
 _CHUNK = 1 << 13
+#: The levels of the styles that a document without a list of styles may name.
+_BUILT_IN = {"Title": 1, **{f"Heading{level}": level for level in range(1, 10)}}
 #: Elements within each other, and in a paragraph, beyond which a document is junk that would fill the memory.
 MAX_DEPTH, MAX_PARTS = 1000, 200_000
 
@@ -41,7 +43,7 @@ def read_docx(data: bytes) -> Document:
             if "word/document.xml" not in names:
                 raise DataError("it has no word/document.xml, which Word documents have")
             styles = _part(archive, "word/styles.xml") if "word/styles.xml" in names else None
-            levels = {} if styles is None else _levels(styles)
+            levels = _BUILT_IN if styles is None else _levels(styles)
             return joined(_blocks(_part(archive, "word/document.xml"), levels))
     except DataError:
         raise

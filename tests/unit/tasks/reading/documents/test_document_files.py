@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import tracemalloc
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,13 @@ def test_word_documents_by_the_names_of_their_styles() -> None:
     ]  # fmt: skip
 
 
+def test_word_documents_without_a_list_of_styles() -> None:
+    whole, out = zipfile.ZipFile(io.BytesIO(docx_bytes(paragraph("Head", "Heading2") + paragraph("a")))), io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("word/document.xml", whole.read("word/document.xml"))
+    assert shown(read_docx(out.getvalue())) == [("Head", 2), ("a", 0)]
+
+
 def test_pdf_has_pages_and_words_that_were_split() -> None:
     found = read_pdf(pdf_bytes([["One infor-", "mation."], [], ["Three."]]))
     assert found.text == "One information.\n\nThree."
@@ -178,7 +187,7 @@ def test_folders_and_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     found = find_documents(["docs"])
     assert sorted(path.as_posix() for path in found.files) == sorted(f"docs/{name}" for name in names)
     assert found.passed == {
-        "hidden": 2, "links to folders": 1, "with other endings (.csv)": 1, "lock files of Word": 1
+        "hidden": 2, "links to folders": 1, "with other endings (.csv)": 1, "open in Word (~$)": 1
     }  # fmt: skip
     assert how_many(found).startswith("6 documents; passed over: 2 hidden, ")
     assert [path.name for path in find_documents(["docs/*.md", "docs/refunds.md"]).files] == ["refunds.md"]
