@@ -20,6 +20,8 @@ sys.path.insert(0, str(HERE.parent))
 from server_helpers import save_models, serving  # noqa: E402
 
 ENVIRONMENTS = HERE.parents[1] / "build" / "clients"
+#: Seconds for one of them; schemathesis sends a thousand requests.
+TIMEOUT = 900
 #: What pip installs for a program of this folder.
 PACKAGES: Mapping[str, str] = {
     "openai": "openai==3.57.0",
@@ -35,6 +37,7 @@ PACKAGES: Mapping[str, str] = {
     "rerankers": "rerankers==0.10.0 requests",
     "tei_http": "tei-client==0.2.4",
     "infinity_http": "infinity-client==0.0.78",
+    "schemathesis": "schemathesis==4.32.5",
 }
 #: What npm installs for a program of the folder npm.
 NPM: Mapping[str, str] = {
@@ -76,7 +79,7 @@ def main() -> None:
         for name in sys.argv[1:] or [*PACKAGES, *NPM]:
             try:
                 cwd = ready(name)
-                done = subprocess.run(program(name, address), cwd=cwd, capture_output=True, text=True, timeout=180)
+                done = subprocess.run(program(name, address), cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT)
                 said, good = done.stdout + done.stderr, done.returncode == 0
             except (subprocess.SubprocessError, OSError) as error:
                 said, good = f"{error} {getattr(error, 'stderr', '')}", False

@@ -186,7 +186,7 @@ class Answer:
     """The results of a call, one an item.
 
     tokens: of each item, special tokens included.
-    truncated: of each item, whether its end was not read.
+    truncated: of each item, whether a part of it was not read.
     characters: of all items.
     """
 

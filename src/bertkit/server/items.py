@@ -40,7 +40,7 @@ def num_rows(item: Any, task: Task, options: Mapping[str, Any]) -> int:
 
 
 def is_truncated(value: Any) -> bool:
-    """Whether a result says that the end of its text was not read."""
+    """Whether a result says that a part of its text was not read."""
     if isinstance(value, Mapping):
         return bool(value.get("truncated", False))
     if isinstance(value, list):

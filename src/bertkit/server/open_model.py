@@ -44,7 +44,7 @@ from bertkit.tokenization import PreTrainedTokenizer
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Of each item its result, its tokens, and whether its end was not read; and the seconds of the encoder for all."""
+    """Of each item its result, its tokens, and whether a part was not read; and the seconds of the encoder for all."""
 
     values: list[Any]
     tokens: list[int]

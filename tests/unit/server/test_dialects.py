@@ -123,3 +123,10 @@ def test_stock_clients(server: Any, name: str) -> None:
     program = CLIENTS / f"{name.removesuffix('_hub')}_client.py"
     done = subprocess.run([sys.executable, program, server.address], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.campaign
+def test_all_clients_in_environments_of_their_own() -> None:
+    """Those of PyPI and npm in the versions that ``tests/clients/run.py`` names, and schemathesis."""
+    done = subprocess.run([sys.executable, CLIENTS / "run.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
