@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,16 +39,19 @@ class InputFile:
         """The file as it is now; DataError if it is not there."""
         if is_remote(name):
             files, key = _file_system(name)
-            found = files.get_file_info(key)
-            if not found.is_file:
+            info = files.get_file_info(key)
+            if not info.is_file:
                 raise DataError(f"{name} is not there, or is no file")
-            return cls(name, int(found.size), int(found.mtime_ns or 0))
+            return cls(name, int(info.size), int(info.mtime_ns or 0))
+        with contextlib.suppress(OSError):
+            found = os.stat(name)
+            if stat.S_ISREG(found.st_mode):
+                return cls(name, found.st_size, found.st_mtime_ns)
         path = Path(name)
         if not is_brat(path):
             check_file(path)
-        parts = [path] if path.is_file() else sorted(part for part in path.iterdir() if part.is_file())
-        stats = [part.stat() for part in parts]
-        return cls(name, sum(stat.st_size for stat in stats), max(stat.st_mtime_ns for stat in stats))
+        stats = [part.stat() for part in path.iterdir() if part.is_file()]
+        return cls(name, sum(each.st_size for each in stats), max(each.st_mtime_ns for each in stats))
 
 
 def is_remote(name: str) -> bool:
@@ -73,7 +79,7 @@ def _named(name: str) -> Iterable[str]:
     if path.is_dir() and not is_brat(path):
         return _in_folder(path)
     if not path.exists() and glob.has_magic(name):
-        matches = sorted(match for match in glob.glob(name, recursive=True) if Path(match).is_file())
+        matches = sorted(match for match in glob.glob(name, recursive=True) if os.path.isfile(match))
         if not matches:
             raise DataError(f"no file matches {name!r}; put the pattern in quotes, and check the folder")
         return matches

@@ -152,8 +152,7 @@ def _compute(
     with state.driven(index, count):
         remove_drafts(state)
         threads = what.threads or granted_cores()
-        plan, own = _planned(work, names, state, how, file, threads)
-        manifests = finished(plan, state)
+        plan, own, manifests = _planned(work, names, state, how, file, threads)
         mine = range(index - 1, len(plan.blocks), count)
         todo = [number for number in mine if plan.keys[number] not in manifests]
         if done := len(mine) - len(todo):
@@ -165,7 +164,7 @@ def _compute(
         try:
             _run(plan, todo, state, how, totals, threads)
         finally:
-            _write_errors(plan, state)
+            _write_errors(plan, state, manifests)
         _tell(totals, own)
         if totals.errors == totals.rows > 0:
             raise DataError(f"no row has a result; the first is {totals.first_error}")
@@ -174,8 +173,8 @@ def _compute(
 
 def _planned(
     work: Work, names: Sequence[str], state: State, how: How, file: Path | None, threads: int | None
-) -> tuple[Plan, RowWork]:
-    """The plan of the folder, made if need be by whoever comes first, and the work of this process."""
+) -> tuple[Plan, RowWork, dict[str, Manifest]]:
+    """The plan of the folder, made if need be by whoever comes first, the work of this process, and what is done."""
     with awaited_lock(state.folder / "plan.lock", "another process makes the plan"):
         old = state.plan()
         if old is not None and not how.mixed_hardware and how.cpu is None and not how.refresh:
@@ -188,9 +187,8 @@ def _planned(
             if file is not None:
                 _check_cells(plan, own, file, state)
             plan.save(state.plan_path)
-        if how.shard[1] == 1 or how.refresh:
-            settle(plan, state)
-    return plan, own
+        alone = how.shard[1] == 1 or how.refresh
+        return plan, own, settle(plan, state) if alone else finished(plan, state)
 
 
 def _check_cells(plan: Plan, own: RowWork, file: Path, state: State) -> None:
@@ -242,10 +240,10 @@ def _run(plan: Plan, todo: Sequence[int], state: State, how: How, totals: Totals
             state.end(plan.keys[number])
 
 
-def _write_errors(plan: Plan, state: State) -> None:
+def _write_errors(plan: Plan, state: State, known: Mapping[str, Manifest]) -> None:
     """``_errors.jsonl`` of all finished blocks, in their order; none if there are no errors."""
-    manifests = finished(plan, state)
-    ordered: list[Manifest] = [manifests[key] for key in plan.keys if key in manifests]
+    manifests = state.manifests(known)
+    ordered = [manifests[key] for key in plan.keys if key in manifests]
     lines = [json.dumps(error, ensure_ascii=False) + "\n" for manifest in ordered for error in manifest.errors]
     if lines:
         write_atomically(state.out / ERRORS, printable("".join(lines)))

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,12 +57,15 @@ class State:
         """The plan, if there is one."""
         return read_plan(self.plan_path) if self.plan_path.exists() else None
 
-    def manifests(self) -> dict[str, Manifest]:
-        """By key, of the blocks whose commits are there; a damaged one counts as none."""
-        found = {}
+    def manifests(self, known: Mapping[str, Manifest] = {}) -> dict[str, Manifest]:
+        """By key, of the blocks whose commits are there; those that are ``known`` are not read again.
+
+        A damaged one counts as none.
+        """
+        found = {**known}
         with contextlib.suppress(FileNotFoundError), os.scandir(self.blocks) as entries:
             for entry in entries:
-                if entry.name.endswith(".json"):
+                if entry.name.endswith(".json") and entry.name[:-5] not in known:
                     with open(entry.path, "rb") as file, contextlib.suppress(ValueError, TypeError):
                         manifest = Manifest(**json.loads(file.read()))
                         found[manifest.key] = manifest

@@ -19,12 +19,10 @@ import pytest
 
 from bertkit import BertForSequenceClassification
 from bertkit.bulk import compute, planner, pools
-from bertkit.bulk.cuts import Block, Size
-from bertkit.bulk.inputs import InputFile, find_inputs
-from bertkit.bulk.plan import Plan
+from bertkit.bulk.cuts import Size
+from bertkit.bulk.inputs import find_inputs
 from bertkit.bulk.planner import How, What, compute_file, compute_folder
-from bertkit.bulk.resume import finished
-from bertkit.bulk.state import Manifest, State
+from bertkit.bulk.state import State
 from bertkit.bulk.status import merge_folder, status_of
 from bertkit.bulk.worker_models import shared_name
 from bertkit.cli import main
@@ -442,29 +440,18 @@ def test_a_run_keeps_the_variant_of_its_first_block(
     assert "computed with different variants" in status.render()
 
 
-def test_ten_thousand_blocks_are_found_again_by_one_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No clock: how often a file is opened is what it costs; the seconds are in the results."""
-    state = State(tmp_path / "out")
-    state.make()
-    count = 300
-    blocks = [Block(0, "bytes", number, number + 1, 1, 0, 0, "") for number in range(count)]
-    what = What("bertkit-tiny-en", "embed").work(How(), ".jsonl", typed=False)
-    Plan(what, SMALL, [InputFile("a.txt", 1, 1)], [None], {}, blocks).save(state.plan_path)
-    plan = state.plan()
-    assert plan is not None
-    for number, key in enumerate(plan.keys):
-        (state.out / plan.part(number)).write_bytes(b"row\n")
-        manifest = Manifest(key, plan.part(number), 4, 1, 0, 0, "v", "h", 0.0)
-        (state.blocks / f"{key}.json").write_text(json.dumps(compute_asdict(manifest)))
-    opened = list[str]()
-    real = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path: opened.append(str(path)) or real(path))
-    assert len(finished(plan, state)) == count
-    assert len(opened) == 2
-
-
-def compute_asdict(manifest: Manifest) -> dict[str, Any]:
-    return {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__}
+def test_a_resume_reads_each_manifest_once(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No clock: how often files are opened is what a resume costs; the seconds are in the results."""
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"text": 5 if number % 9 else "good"}) + "\n" for number in range(60)))
+    compute_small(model, [source], tmp_path / "out")
+    errors, blocks = (tmp_path / "out" / "_errors.jsonl").read_bytes(), State(tmp_path / "out").manifests()
+    (tmp_path / "out" / blocks[next(iter(blocks))].part).unlink()
+    read = list[str]()
+    monkeypatch.setattr("bertkit.bulk.state.open", lambda path, mode: read.append(path) or open(path, mode), raising=False)
+    compute_small(model, [source], tmp_path / "out")
+    assert len(read) == len(blocks) + 1, "each once, and that of the block that was computed again"
+    assert (tmp_path / "out" / "_errors.jsonl").read_bytes() == errors
 
 
 @pytest.mark.campaign
