@@ -9,14 +9,14 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from bertkit.errors import ConfigError, DataError, needs_bertkit
-from bertkit.tasks.reading.lines import check_file
+from bertkit.tasks.reading.lines import COMPRESSIONS, check_file
 from bertkit.tasks.reading.splits import LOCK, kind_of
 from bertkit.tasks.tokens.span_files import is_brat
 
@@ -132,6 +132,21 @@ def _file_system(name: str) -> tuple[FileSystem, str]:
         return cast("tuple[FileSystem, str]", FileSystem.from_uri(name))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ConfigError(f"{name} cannot be read: {error}") from None
+
+
+@contextmanager
+def opened(name: str, here: Callable[[Path], BinaryIO]) -> Iterator[BinaryIO]:
+    """The bytes of a file; of a remote one only those that are read are fetched, unless it is compressed.
+
+    here: opens a file that is here, and decompresses it.
+    """
+    if is_remote(name) and Path(name).suffix.casefold() not in COMPRESSIONS:
+        files, path = _file_system(name)
+        with files.open_input_file(path) as remote:
+            yield cast(BinaryIO, remote)
+    else:
+        with local_copy(name) as copy, here(copy) as stream:
+            yield stream
 
 
 @contextmanager

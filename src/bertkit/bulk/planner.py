@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,15 +27,18 @@ from bertkit.engine.backend import Precision
 from bertkit.errors import ConfigError, DataError, counted
 from bertkit.inference.predict_files import UNNAMED, tell_empty, tell_marked
 from bertkit.inference.row_files import FORMATS, Done, claimed, row_file
-from bertkit.system.atomic_files import awaited_lock, write_atomically
+from bertkit.system.atomic_files import awaited_lock, new_file, write_atomically
 from bertkit.system.console import Progress, say
 from bertkit.system.device import Device
 from bertkit.system.granted_cores import granted_cores
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.json_files import printable
+from bertkit.system.paths import refuse_address
 from bertkit.tasks.reading.splits import kind_of
 
 Engine = Literal["local", "ray"]
+#: Makes a file of parts: their paths, the columns of the input, where to write.
+Join = Callable[[Sequence[Path], Collection[str], Path], object]
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,10 @@ class How:
 
 @dataclass(frozen=True)
 class What:
-    """What is done with the rows; see :class:`bertkit.bulk.plan.Work`."""
+    """What is done with the rows; see :class:`bertkit.bulk.plan.Work`.
+
+    on_error: ``"raise"``: the first row without a result ends the run, with a DataError that names it.
+    """
 
     model: str | Path
     command: Literal["predict", "embed"] = "predict"
@@ -79,13 +84,14 @@ class What:
     precision: Precision = "auto"
     threads: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    on_error: Literal["mark", "raise"] = "mark"
 
     def work(self, how: How, suffix: str, *, typed: bool) -> Work:
         """For a plan, of a variant that is not known yet."""
         task = None if self.command == "predict" else "feature-extraction"
         device = None if self.device is None else str(self.device)
         named = (shared_name(self.model), task, fingerprint(self.model))
-        settings = Settings(*named, {}, device, self.precision, self.threads, how.cpu, options=self.options)
+        settings = Settings(*named, {}, device, self.precision, self.threads, how.cpu, self.on_error, self.options)
         return Work(self.command, settings, self.columns, how.cpu, suffix, typed)
 
 
@@ -108,8 +114,7 @@ def compute_folder(
         ResourceError: no room, no permission, or workers that die again and again.
         Interrupted: a signal, after which the same call resumes.
     """
-    if re.match(r"[a-z][a-z0-9+]+:/", str(out)):  # of an address a path has one of the two
-        raise ConfigError(f"--out {out}: give a folder of a file system, and copy it when it is done")
+    refuse_address(out)
     state = State(out)
     if out.is_dir() and any(out.iterdir()) and not state.folder.is_dir():
         raise ConfigError(f"{out} is a folder of something else; give the name of a new one")
@@ -117,21 +122,36 @@ def compute_folder(
 
 
 def compute_file(
-    what: What, inputs: Sequence[str | Path], out: Path, how: How = How(), *, excel: bool = False
+    what: What,
+    inputs: Sequence[str | Path],
+    out: Path,
+    how: How = How(),
+    *,
+    excel: bool = False,
+    suffix: str = ".jsonl",
+    join: Join | None = None,
 ) -> Totals:
-    """The same as one file, in the format of its ending; its parts are in ``OUT.parts`` until it is complete."""
+    """The same as one file, in the format of its ending; its parts are in ``OUT.parts`` until it is complete.
+
+    suffix: of the parts. join: writes the draft of a file in another format than those of rows.
+    """
+    refuse_address(out)
     if how.shard != (1, 1):
         raise ConfigError(f"--shard writes parts, and {out.name} is one file: give --out a folder, and merge it later")
-    if not is_file_name(out):
+    if join is None and not is_file_name(out):
         raise ConfigError(f"{out}: unknown format; the name of a file must end in {', '.join(FORMATS)}")
     state = State(out.with_name(out.name + ".parts"))
     with claimed(out):
         try:
-            totals = _compute(what, inputs, state, how, ".jsonl", out)
+            totals = _compute(what, inputs, state, how, suffix, out if join is None else None)
             plan = state.plan()
             assert plan is not None
             parts = [state.out / plan.part(number) for number in range(len(plan.blocks))]
-            merge_parts(parts, out, plan.taken, excel=excel)
+            if join is None:
+                merge_parts(parts, out, plan.taken, excel=excel)
+            else:
+                with new_file(out) as draft:
+                    join(parts, plan.taken, draft)
             errors = out.with_name(out.name + ".errors.jsonl")
             if (state.out / ERRORS).exists():
                 (state.out / ERRORS).replace(errors)
@@ -285,6 +305,7 @@ def predict_file(
         model of pairs), then the usual names; delimiter and quoting; but not the encoding, which is then UTF-8.
     excel: a ``.csv`` file for an Excel whose decimals have a comma.
     """
+    refuse_address(out)
     what = What(run, "predict", columns, device, precision, threads)
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     return compute_file(what, [source], Path(out), how, excel=excel).rows

@@ -52,18 +52,11 @@ class Blocks:
         bool, Parameter(negative=(), help="Let machines compute with different variants: last bits differ.")
     ] = False
 
-    def refuse(self) -> None:
-        """ConfigError for any of these where no file is written."""
+    def refuse(self, why: str) -> None:
+        """ConfigError for any of these where no blocks are computed."""
         given = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
         if given:
-            raise ConfigError(f"--{given[0].replace('_', '-')} is for results that are written: give --out as well")
-
-    def refuse_folder(self) -> None:
-        """ConfigError for any of these where no folder is written."""
-        if self != Blocks():
-            raise ConfigError(
-                "--workers, --shard and the like are for a folder of parts: give --out a name without ending"
-            )
+            raise ConfigError(f"--{given[0].replace('_', '-')} is for inputs that are computed in blocks: {why}")
 
     def suffix(self) -> str:
         """Of the parts of a folder."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -12,10 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from bertkit import BertForSequenceClassification
 from bertkit.bulk import compute, planner, pools
@@ -138,6 +141,46 @@ def test_inputs_are_files_folders_patterns_and_addresses(model: Path, tmp_path: 
         find_inputs([f"{tmp_path}/in/*.tsv"])
     with pytest.raises(DataError, match=r"nothing.csv does not exist"):
         find_inputs([tmp_path / "nothing.csv"])
+
+
+class Counted(LocalFileSystem):
+    """A store that counts the bytes that are read of it."""
+
+    protocol = "counted"
+    read = 0
+
+    def _open(self, path: str, mode: str = "rb", **more: Any) -> Any:
+        return CountedFile(path)
+
+
+class CountedFile(io.FileIO):
+    def read(self, size: int | None = -1) -> bytes:
+        found = super().read(-1 if size is None else size)
+        Counted.read += len(found)
+        return found
+
+
+def test_of_a_remote_file_a_block_reads_its_bytes_alone(model: Path, tmp_path: Path) -> None:
+    fsspec.register_implementation("counted", Counted, clobber=True)
+    drawn = random.Random(0)
+    rows = [{"text": f"good {drawn.randbytes(4000).hex()}"} for _ in range(64)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet", row_group_size=4)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name in ("a.parquet", "a.jsonl"):
+        size, out = (tmp_path / name).stat().st_size, tmp_path / name.replace(".", "_")
+
+        def read_by(shard: int, name: str = name, out: Path = out) -> int:
+            Counted.read = 0
+            how = How(size=Size(rows=4), shard=(shard, 16))
+            compute_folder(What(model), [f"fsspec+counted://{tmp_path}/{name}"], out, how)
+            return Counted.read
+
+        assert size < read_by(1) < 1.5 * size, "to plan it is read once; and one of 16 blocks"
+        assert 0 < read_by(2) < 0.3 * size
+    with (tmp_path / "a.jsonl").open("r+") as file:
+        file.write('{"text": "evil')
+    with pytest.raises(ConfigError, match="has changed since the work was planned"):
+        read_by(3)
 
 
 def test_parts_of_parquet_have_one_schema_whatever_their_rows(model: Path, tmp_path: Path) -> None:
@@ -349,6 +392,29 @@ def test_standard_input_is_read_alone(capsys: pytest.CaptureFixture[str]) -> Non
     assert "standard input (-) is read alone, and 2 inputs are given" in capsys.readouterr().err
 
 
+def test_an_address_as_an_output_makes_nothing(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a path ``s3://bucket/out`` would be a folder of the name ``s3:`` here."""
+    monkeypatch.chdir(tmp_path)
+    Path("in.txt").write_text("good\n")
+    for name in ("s3://bucket/out", "s3:/bucket/out", "gs://bucket/out.jsonl"):
+        for command in (
+            ["predict", "in.txt"],
+            ["embed", "--file", "in.txt"],
+            ["embed", "good"],
+            ["embed", "--sparse", "a"],
+        ):
+            assert main([*command, "--model", str(model), "--out", name]) == 2
+            assert "results are written to a file system" in capsys.readouterr().err
+        for write in (compute_folder, compute_file):
+            with pytest.raises(ConfigError, match="results are written to a file system"):
+                write(What(model), ["in.txt"], Path(name))
+        with pytest.raises(ConfigError, match="results are written to a file system"):
+            planner.predict_file(model, "in.txt", name)
+    assert os.listdir() == ["in.txt"]
+
+
 def test_what_is_wrong_is_said_before_any_work(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Run, "answers", lambda *_, **__: pytest.fail("work has begun"))
     one, two, empty = tmp_path / "1.csv", tmp_path / "2.csv", tmp_path / "empty.csv"
@@ -361,10 +427,9 @@ def test_what_is_wrong_is_said_before_any_work(model: Path, tmp_path: Path, monk
         ([one, two], "out", How(), DataError, r"2\.csv lacks \['n'\] and has \['m'\] as well, compared with .*1\.csv"),
         ([empty], "out", How(), DataError, "empty.csv is empty"),
         ([one], "full", How(), ConfigError, "is a folder of something else"),
-        ([one], "s3://bucket/out", How(), ConfigError, "a folder of a file system"),
     ):
         with pytest.raises(error, match=told):
-            compute_folder(What(model), inputs, Path(out) if "//" in out else tmp_path / out, how)
+            compute_folder(What(model), inputs, tmp_path / out, how)
     for shard in ((0, 4), (5, 4)):
         with pytest.raises(ConfigError, match=r"give i/n with i from 1 to n \(add 1"):
             How(shard=shard)
@@ -447,8 +512,8 @@ def test_a_resume_reads_each_manifest_once(model: Path, tmp_path: Path, monkeypa
     compute_small(model, [source], tmp_path / "out")
     errors, blocks = (tmp_path / "out" / "_errors.jsonl").read_bytes(), State(tmp_path / "out").manifests()
     (tmp_path / "out" / blocks[next(iter(blocks))].part).unlink()
-    read = list[str]()
-    monkeypatch.setattr("bertkit.bulk.state.open", lambda path, mode: read.append(path) or open(path, mode), raising=False)
+    read, real = list[object](), open
+    monkeypatch.setattr("bertkit.bulk.state.open", lambda *given: read.append(given) or real(*given), raising=False)
     compute_small(model, [source], tmp_path / "out")
     assert len(read) == len(blocks) + 1, "each once, and that of the block that was computed again"
     assert (tmp_path / "out" / "_errors.jsonl").read_bytes() == errors
