@@ -9,7 +9,9 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -526,6 +528,51 @@ def test_a_ray_cluster_writes_the_same_bytes(model: Path, tmp_path: Path) -> Non
     compute_small(model, sources[:2], tmp_path / "here")
     compute_small(model, sources[:2], tmp_path / "ray", engine="ray", workers=2)
     assert content(tmp_path / "ray") == content(tmp_path / "here")
+
+
+@pytest.mark.campaign
+def test_killed_workers_of_a_ray_cluster_change_nothing(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    source, out = tmp_path / "in.txt", tmp_path / "out"
+    source.write_text("".join(f"{text!r}\n" for text in texts(1400)))
+    compute_small(model, [source], tmp_path / "whole")
+    killed, ended = list[int](), threading.Event()
+
+    def kill() -> None:
+        for wanted in (1, 20, 60):
+            while len(State(out).manifests()) < wanted or not (workers := workers_on_ray()):
+                if ended.wait(0.02):
+                    return
+            os.kill(workers[0], signal.SIGKILL)
+            killed.append(workers[0])
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        compute_small(model, [source], out, engine="ray", workers=2)
+    finally:
+        ended.set()
+        killer.join()
+    assert len(killed) == 3
+    assert content(out) == content(tmp_path / "whole")
+
+
+def workers_on_ray() -> list[int]:
+    """The processes of tasks of ours, in a cluster of this process."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"ray::_work_on_ray" in (path / "cmdline").read_bytes() and os.getpid() in parents_of(int(path.name)):
+                found.append(int(path.name))
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+def parents_of(process: int) -> Iterator[int]:
+    while process > 1:
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        yield process
 
 
 @pytest.mark.slow
