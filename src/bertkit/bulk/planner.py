@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from bertkit.bulk.predictor import Settings
 from bertkit.bulk.resume import finished, new_or_same, remove_drafts, settle
 from bertkit.bulk.row_work import ExampleRows, RowWork, TextRows
 from bertkit.bulk.run_blocks import DEATHS, Run, Totals
-from bertkit.bulk.state import ERRORS, Manifest, State
+from bertkit.bulk.state import Manifest, State
 from bertkit.bulk.worker_models import fingerprint, shared_name
 from bertkit.config.file_columns import Columns
 from bertkit.engine.backend import Precision
@@ -105,7 +106,7 @@ def compute_folder(
 ) -> Totals:
     """Write the rows of files, with what a model says of them, to a folder of parts; see ``bertkit predict --help``.
 
-    Returns what is there when this shard is done, of all shards.
+    Returns what is there of this shard when it is done.
 
     Raises:
         ConfigError: settings that contradict each other or those of the run in the folder, another driver, a folder of
@@ -152,9 +153,8 @@ def compute_file(
             else:
                 with new_file(out) as draft:
                     join(parts, plan.taken, draft)
-            errors = out.with_name(out.name + ".errors.jsonl")
-            if (state.out / ERRORS).exists():
-                (state.out / ERRORS).replace(errors)
+            if state.errors().exists():
+                state.errors().replace(out.with_name(out.name + ".errors.jsonl"))
             shutil.rmtree(state.out)
         finally:
             if state.out.is_dir() and not any(len(each.errors) < each.rows for each in state.manifests().values()):
@@ -168,23 +168,23 @@ def _compute(
     names = [name if is_remote(name) else str(Path(name).absolute()) for name in find_inputs(inputs)]
     work = what.work(how, suffix, typed=file is not None and file.suffix == ".xlsx")
     state.make()
-    index, count = how.shard
-    with state.driven(index, count):
+    with state.driven(*how.shard):
         remove_drafts(state)
         threads = what.threads or granted_cores()
-        plan, own, manifests = _planned(work, names, state, how, file, threads)
-        mine = range(index - 1, len(plan.blocks), count)
-        todo = [number for number in mine if plan.keys[number] not in manifests]
-        if done := len(mine) - len(todo):
-            rows = sum(manifests[plan.keys[n]].rows for n in mine if plan.keys[n] in manifests)
-            say(f"resuming after {rows:,} finished rows ({done:,} of {len(mine):,} blocks) in {state.out}")
+        plan, own, done = _planned(work, names, state, how, file, threads)
+        mine = _blocks_of(plan, how)
+        todo = [number for number in mine if plan.keys[number] not in done]
         totals = Totals()
-        for manifest in manifests.values():
-            totals.add(manifest)
+        for number in mine:
+            if (manifest := done.get(plan.keys[number])) is not None:
+                totals.add(manifest)
+        if totals.blocks:
+            said = f"{totals.rows:,} finished rows ({totals.blocks:,} of {len(mine):,} blocks)"
+            say(f"resuming after {said} in {state.out}")
         try:
             _run(plan, todo, state, how, totals, threads)
         finally:
-            _write_errors(plan, state, manifests)
+            _write_errors(plan, state, how, done)
         _tell(totals, own)
         if totals.errors == totals.rows > 0:
             raise DataError(f"no row has a result; the first is {totals.first_error}")
@@ -194,21 +194,44 @@ def _compute(
 def _planned(
     work: Work, names: Sequence[str], state: State, how: How, file: Path | None, threads: int | None
 ) -> tuple[Plan, RowWork, dict[str, Manifest]]:
-    """The plan of the folder, made if need be by whoever comes first, the work of this process, and what is done."""
-    with awaited_lock(state.folder / "plan.lock", "another process makes the plan"):
-        old = state.plan()
+    """The plan of the folder, made if need be by whoever comes first, the work of this process, and what is done.
+
+    The lock is for who may write; the shards of a run, perhaps a thousand, read the plan without waiting.
+    """
+
+    def look(*, make: bool) -> tuple[Plan | None, RowWork]:
+        old, mine = state.plan(), work
         if old is not None and not how.mixed_hardware and how.cpu is None and not how.refresh:
-            work = replace(work, variant=old.work.variant)
-        variant, own = open_work(work, threads)
-        work = replace(work, variant=None if how.mixed_hardware else work.variant or variant)
-        plan = new_or_same(old, work, names, state, how.size, refresh=how.refresh)
-        if plan is None:
-            plan = make_plan(work, own, names, how.size or Size(), old)
+            mine = replace(mine, variant=old.work.variant)
+        variant, own = open_work(mine, threads)
+        mine = replace(mine, variant=None if how.mixed_hardware else mine.variant or variant)
+        plan = new_or_same(old, mine, names, state, how.size, refresh=how.refresh)
+        if plan is None and make:
+            plan = make_plan(mine, own, names, how.size or Size(), old)
             if file is not None:
                 _check_cells(plan, own, file, state)
             plan.save(state.plan_path)
-        alone = how.shard[1] == 1 or how.refresh
-        return plan, own, settle(plan, state) if alone else finished(plan, state)
+        return plan, own
+
+    lock = partial(awaited_lock, state.folder / "plan.lock", "another process makes the plan")
+    if how.shard[1] > 1 and not how.refresh:
+        if not state.plan_path.exists():
+            with lock():
+                if not state.plan_path.exists():
+                    look(make=True)
+        plan, own = look(make=False)
+        if plan is not None:
+            return plan, own, finished(plan, state, _blocks_of(plan, how))
+    with lock():
+        plan, own = look(make=True)
+        assert plan is not None
+        return plan, own, settle(plan, state)
+
+
+def _blocks_of(plan: Plan, how: How) -> range:
+    """The numbers of the blocks of a shard."""
+    index, count = how.shard
+    return range(index - 1, len(plan.blocks), count)
 
 
 def _check_cells(plan: Plan, own: RowWork, file: Path, state: State) -> None:
@@ -241,7 +264,7 @@ def _pool(worker: BlockWorker, how: How, progress: Progress, signals: Interrupts
 
 
 def _run(plan: Plan, todo: Sequence[int], state: State, how: How, totals: Totals, threads: int | None) -> None:
-    deaths = state.deaths()
+    deaths = state.deaths({plan.keys[number] for number in todo})
     jobs = [Job(number, deaths.get(plan.keys[number], 0)) for number in todo]
     total, done = sum(plan.blocks[number].rows for number in todo) + totals.rows, totals.rows
     worker = BlockWorker(state.out, threads, plan)
@@ -260,15 +283,19 @@ def _run(plan: Plan, todo: Sequence[int], state: State, how: How, totals: Totals
             state.end(plan.keys[number])
 
 
-def _write_errors(plan: Plan, state: State, known: Mapping[str, Manifest]) -> None:
-    """``_errors.jsonl`` of all finished blocks, in their order; none if there are no errors."""
-    manifests = state.manifests(known)
-    ordered = [manifests[key] for key in plan.keys if key in manifests]
-    lines = [json.dumps(error, ensure_ascii=False) + "\n" for manifest in ordered for error in manifest.errors]
+def _write_errors(plan: Plan, state: State, how: How, known: Mapping[str, Manifest]) -> None:
+    """The errors of the finished blocks of a shard, in their order; no file if there are none."""
+    keys = [plan.keys[number] for number in _blocks_of(plan, how)]
+    manifests = filter(None, (known.get(key) or state.manifest(key) for key in keys))
+    lines = [json.dumps(error, ensure_ascii=False) + "\n" for manifest in manifests for error in manifest.errors]
+    path = state.errors(*how.shard)
+    for old in state.out.glob("_errors*.jsonl"):
+        if old.name.partition("-of-")[2] != path.name.partition("-of-")[2]:  # of another number of shards
+            old.unlink(missing_ok=True)
     if lines:
-        write_atomically(state.out / ERRORS, printable("".join(lines)))
+        write_atomically(path, printable("".join(lines)))
     else:
-        (state.out / ERRORS).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _tell(totals: Totals, own: RowWork) -> None:

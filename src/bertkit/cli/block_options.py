@@ -13,6 +13,7 @@ from cyclopts import Group, Parameter
 from bertkit.cli.common_options import Computing, write_json
 from bertkit.errors import ConfigError, counted
 from bertkit.system.console import say
+from bertkit.system.paths import refuse_address
 
 if TYPE_CHECKING:
     from bertkit.bulk.planner import How, What
@@ -94,7 +95,8 @@ def _shard(given: str | None) -> tuple[int, int]:
 
 
 def refuse_file(out: Path, formats: Sequence[str]) -> None:
-    """ConfigError for a name that is neither a file of one of the formats nor that of a folder."""
+    """ConfigError for a name that is neither a file of one of the formats nor that of a folder, or an address."""
+    refuse_address(out)
     if out.suffix in _OF_FILES:
         raise ConfigError(
             f"--out {out}: unknown format; the name of a file must end in {', '.join(formats)}, that of a folder in "

@@ -20,7 +20,6 @@ from bertkit.cli.task_options import TextColumns
 from bertkit.errors import ConfigError, DataError, ResourceError, counted
 from bertkit.system.console import for_stream, say, set_quiet, standard_input
 from bertkit.system.model_sources import INCLUDED
-from bertkit.system.paths import refuse_address
 
 if TYPE_CHECKING:
     from bertkit.tasks import Columns
@@ -366,7 +365,6 @@ def with_texts(texts: Iterable[T], run: Callable[[Iterator[T]], Iterable[R]]) ->
 
 def check_format(out: Path, endings: Collection[str]) -> None:
     """Find what prevents writing this file before any work."""
-    refuse_address(out)
     if out.suffix not in endings:
         raise ConfigError(f"--out {out}: unknown format; the name must end in {', '.join(endings)}")
     if not out.parent.is_dir():

@@ -29,6 +29,7 @@ from bertkit.cli.common_options import (
 from bertkit.errors import ConfigError, DataError, counted, needs_bertkit
 from bertkit.system.atomic_files import new_file
 from bertkit.system.console import say
+from bertkit.system.paths import refuse_address
 
 if TYPE_CHECKING:
     from bertkit.bulk.planner import What
@@ -120,6 +121,8 @@ def embed(
         bertkit embed --model DIR "texts/*.parquet" --out vectors --workers 4
         bertkit embed --model SPLADE --sparse "A sentence."
     """
+    if out is not None:
+        refuse_address(out)
     if sparse:
         if making != VectorOptions() or normalize is not None or vector_precision != "float32" or calibration:
             raise ConfigError(
