@@ -509,16 +509,22 @@ def test_a_run_keeps_the_variant_of_its_first_block(
 
 def test_a_resume_reads_each_manifest_once(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No clock: how often files are opened is what a resume costs; the seconds are in the results."""
-    source = tmp_path / "in.jsonl"
+    source, out = tmp_path / "in.jsonl", tmp_path / "out"
     source.write_text("".join(json.dumps({"text": 5 if number % 9 else "good"}) + "\n" for number in range(60)))
-    compute_small(model, [source], tmp_path / "out")
-    errors, blocks = (tmp_path / "out" / "_errors.jsonl").read_bytes(), State(tmp_path / "out").manifests()
-    (tmp_path / "out" / blocks[next(iter(blocks))].part).unlink()
+    compute_small(model, [source], out)
+    errors, blocks = (out / "_errors.jsonl").read_bytes(), State(out).manifests()
+    (out / blocks[next(iter(blocks))].part).unlink()
     read, real = list[object](), open
     monkeypatch.setattr("bertkit.bulk.state.open", lambda *given: read.append(given) or real(*given), raising=False)
-    compute_small(model, [source], tmp_path / "out")
+    compute_small(model, [source], out)
     assert len(read) == len(blocks) + 1, "each once, and that of the block that was computed again"
-    assert (tmp_path / "out" / "_errors.jsonl").read_bytes() == errors
+    assert (out / "_errors.jsonl").read_bytes() == errors
+    with held_lock(out / "_bertkit" / "plan.lock", "held by the test"):  # a shard does not wait for it
+        for index in (1, 2, 3):
+            read.clear()
+            assert compute_small(model, [source], out, shard=(index, 3)).blocks == len(read) == len(blocks) // 3
+    listed = [line for path in sorted(out.glob("_errors*")) for line in path.read_bytes().splitlines()]
+    assert sorted(listed) == sorted(errors.splitlines())
 
 
 @pytest.mark.campaign
