@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import random
 import resource
@@ -265,6 +266,7 @@ def peer(args: argparse.Namespace, work: Path, report: dict[str, Any]) -> list[s
     pq.write_table(pa.table({"n": range(len(given)), "text": given}), work / "texts.parquet")
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
 
     def run(of_peer: bool) -> tuple[float, Any]:
         rows = ray.data.read_parquet(str(work / "texts.parquet")).map_batches(
