@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -121,14 +121,9 @@ def embed(
         bertkit embed --model DIR "texts/*.parquet" --out vectors --workers 4
         bertkit embed --model SPLADE --sparse "A sentence."
     """
-    if out is not None:
-        refuse_address(out)
+    dense = making != VectorOptions() or normalize is not None or vector_precision != "float32" or calibration
+    _check(out, blocks, sparse=sparse, dense=bool(dense))
     if sparse:
-        if making != VectorOptions() or normalize is not None or vector_precision != "float32" or calibration:
-            raise ConfigError(
-                "options of dense vectors, such as --pooling and --normalize, cannot be combined with --sparse"
-            )
-        blocks.refuse("--sparse is computed by this process, in one file")
         _embed_sparse(text, model, out, reading, common)
         return
     options = {**asdict(making), **reading.limits, "normalize": normalize}
@@ -154,15 +149,30 @@ def embed(
     found = with_texts(texts, lambda texts: pipe(texts, **options))
     rows = ((asked, fewer(embedding)) for asked, embedding in found)
     if out is None:
-        for asked, vector in rows:
-            if common.json:
-                write_json(as_object(asked, vector))
-            else:
-                write_line(" ".join(f"{number:.7g}" for number in vector.tolist()))
+        _show(rows, common)
         return
     with new_file(out) as draft:
         count, width = WRITERS[out.suffix](rows, draft)
     _tell(out, count, width, common)
+
+
+def _check(out: Path | None, blocks: Blocks, *, sparse: bool, dense: bool) -> None:
+    if out is not None:
+        refuse_address(out)
+    if sparse:
+        if dense:
+            raise ConfigError(
+                "options of dense vectors, such as --pooling and --normalize, cannot be combined with --sparse"
+            )
+        blocks.refuse("--sparse is computed by this process, in one file")
+
+
+def _show(rows: Iterable[Row], common: Computing) -> None:
+    for text, vector in rows:
+        if common.json:
+            write_json(as_object(text, vector))
+        else:
+            write_line(" ".join(f"{number:.7g}" for number in vector.tolist()))
 
 
 def _tell(out: Path, count: int, width: int, common: Computing) -> None:
