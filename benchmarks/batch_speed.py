@@ -250,10 +250,10 @@ class Timed:
         return np.stack(self.model(pa.table({"text": list(given)}))["vector"].to_numpy())
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        began = time.time()
+        began, used = time.time(), time.process_time()
         vectors = self.vectors(batch["text"])
-        ends = [time.time()] * len(vectors)
-        return {"n": batch["n"], "vector": vectors, "began": [began] * len(ends), "ended": ends}
+        each = {"began": began, "ended": time.time(), "cpu_s": (time.process_time() - used) / len(vectors)}
+        return {"n": batch["n"], "vector": vectors, **{name: [value] * len(vectors) for name, value in each.items()}}
 
 
 def peer(args: argparse.Namespace, work: Path, report: dict[str, Any]) -> list[str]:
@@ -268,7 +268,7 @@ def peer(args: argparse.Namespace, work: Path, report: dict[str, Any]) -> list[s
     ray.data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
 
-    def run(of_peer: bool) -> tuple[float, Any]:
+    def run(of_peer: bool) -> tuple[float, float, Any]:
         rows = ray.data.read_parquet(str(work / "texts.parquet")).map_batches(
             Timed,
             fn_constructor_kwargs={"peer": of_peer, "model": str(minilm_folder())},
@@ -278,26 +278,30 @@ def peer(args: argparse.Namespace, work: Path, report: dict[str, Any]) -> list[s
         )
         found = sorted(rows.take_all(), key=lambda row: row["n"])
         took = max(row["ended"] for row in found) - min(row["began"] for row in found)
-        return len(given) / took, np.stack([row["vector"] for row in found])
+        used = sum(row["cpu_s"] for row in found)
+        return len(given) / took, used / len(given) * 1e3, np.stack([row["vector"] for row in found])
 
     rates: dict[str, list[float]] = {"sentence-transformers": [], "bertkit": []}
+    used: dict[str, list[float]] = {name: [] for name in rates}
     for _ in range(args.rounds):
         vectors = {}
         for name in rates:
-            rate, vectors[name] = run(name != "bertkit")
+            rate, cpu, vectors[name] = run(name != "bertkit")
             rates[name].append(rate)
+            used[name].append(cpu)
         differ = float(np.abs(vectors["bertkit"] - vectors["sentence-transformers"]).max())
         assert differ < MOST_DIFFERENCE, f"vectors differ by {differ}"
     ray.shutdown()
     times = statistics.median(b / a for a, b in zip(*rates.values(), strict=True))
-    report["peer"] = {"texts": len(given), "texts_per_s": rates, "times": times}
+    report["peer"] = {"texts": len(given), "texts_per_s": rates, "cpu_s_per_1000": used, "times": times}
     return [
         f"## {len(given):,} ragged texts in an actor of Ray Data with one core, MiniLM-L6",
         "",
-        "| actor | texts/s, median | rounds |",
-        "|---|---:|---|",
+        "| actor | texts/s, median | rounds | processor seconds per 1,000 texts |",
+        "|---|---:|---|---:|",
         *(
-            f"| {name} | {statistics.median(found):,.0f} | {', '.join(f'{each:,.0f}' for each in found)} |"
+            f"| {name} | {statistics.median(found):,.0f} | {', '.join(f'{each:,.0f}' for each in found)} "
+            f"| {statistics.median(used[name]):.2f} |"
             for name, found in rates.items()
         ),
         "",

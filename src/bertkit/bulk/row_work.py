@@ -30,7 +30,7 @@ from bertkit.tasks.reading.encodings import open_binary
 from bertkit.tasks.reading.lines import seekable
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import DelimitedTable, open_table
-from bertkit.tasks.reading.text_rows import FileRow, Samples, read_texts
+from bertkit.tasks.reading.text_rows import USUAL, FileRow, Samples, read_texts
 from bertkit.tasks.registry import Task
 from bertkit.tasks.text.decoding import inputs_of
 
@@ -71,7 +71,7 @@ class _Texts:
     def survey(self, path: Path, name: str) -> tuple[Samples, Columns | None, Callable[[], int]]:
         columns = self.places
         if kind_of(path) in (".csv", ".tsv"):
-            table = open_table(path, columns, BadRows())
+            table = open_table(path, replace(columns, text=columns.text or USUAL), BadRows())
             assert isinstance(table, DelimitedTable)
             columns = replace(columns, delimiter=table.delimiter)
         taken, _ = read_texts(path, columns, inferred=self.inferred, may_lack=self.may_lack, mark=True)
