@@ -41,7 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         (BertForSequenceClassification, {"num_labels": 2}, None, ("text",)),
         (BertModel, {}, "feature-extraction", ("text",)),
         (BertModel, {}, "sentence-similarity", ("text", "text_pair")),
-        (BertForQuestionAnswering, {}, "question-answering", ("question", "context")),
+        (BertForQuestionAnswering, {}, "question-answering", ("context", "question")),
     ],
 )
 def test_a_function_of_columns_says_what_one_call_says(
