@@ -159,7 +159,42 @@ def test_an_embedding_file_is_whole_or_absent(command: Command, models: dict[str
     assert [path.name for path in tmp_path.iterdir() if path.name != "empty.txt"] == ["v.npy"]
     for name in ("e.parquet", "e.npy"):
         code, _, err = command("embed", "-m", models["encoder"], "--out", tmp_path / name, "--file", empty)
-        assert (code, "the input has no texts" in err, (tmp_path / name).exists()) == (3, True, False)
+        assert (code, "the input has no rows" in err, (tmp_path / name).exists()) == (3, True, False)
+
+
+def test_vectors_of_a_file_are_made_in_blocks_that_are_joined(
+    command: Command, models: dict[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    source, texts = tmp_path / "in" / "rows.jsonl", [f"film {number}" for number in range(9)]
+    rows = [{"text": text, "embedding": number} for number, text in enumerate(texts)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    expected = np.stack(pipeline("feature-extraction", models["encoder"])(texts, pooling="model"))
+    options = ("-m", models["encoder"], "--file", source, "--block-rows", "2")
+    for name, more in (("v.npy", ("--workers", "2")), ("v.jsonl", ("--format", "jsonl")), ("v.parquet", ())):
+        code, _, err = command("embed", *options, *more, "--out", tmp_path / name)
+        assert (code, "wrote 9 vectors of 32 numbers" in err) == (0, True), err
+    lines = [json.loads(line) for line in (tmp_path / "v.jsonl").read_text().splitlines()]
+    table = pq.read_table(tmp_path / "v.parquet")
+    assert [line["text"] for line in lines] == table["text"].to_pylist() == texts
+    assert table.column_names == list(lines[0]) == ["text", "embedding", "num_tokens", "truncated"]
+    vectors = np.load(tmp_path / "v.npy")
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
+    for found in (table["embedding"].to_pylist(), [line["embedding"] for line in lines]):
+        np.testing.assert_array_equal(np.array(found, np.float32), vectors)
+    calibration = ("--vector-precision", "int8", "--calibration", tmp_path / "v.npy")
+    assert command("embed", *options, *calibration, "--out", tmp_path / "8.npy")[0] == 0
+    assert np.load(tmp_path / "8.npy").dtype == np.int8
+    for row, told in (({"text": "film " * 80}, "rows.jsonl:5: the text has 82 tokens"), ({"text": None}, "holds None")):
+        source.write_text("".join(json.dumps(each) + "\n" for each in [*rows[:4], row, *rows]))
+        code, _, err = command("embed", *options, "--out", tmp_path / "w.npy")
+        assert (code, told in err) == (3, True), err
+        shutil.rmtree(tmp_path / "w.npy.parts")  # two finished blocks
+    assert command("embed", *options, "--out", tmp_path / "v.npy")[0] == 2, "it is there"
+    for wrong in (("--sparse", "a"), ("a",)):
+        code, _, err = command("embed", "-m", models["mask"], *wrong, "--out", tmp_path / "x.jsonl", "--workers", "2")
+        assert (code, "--workers is for inputs that are computed in blocks" in err) == (2, True), err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["8.npy", "in", "v.jsonl", "v.npy", "v.parquet"]
 
 
 def test_similarity(command: Command, models: dict[str, Path]) -> None:

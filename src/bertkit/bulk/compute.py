@@ -20,10 +20,13 @@ from bertkit.bulk.predictor import open_model
 from bertkit.bulk.row_work import TOGETHER, BlockReader, ExampleRows, RowWork, TextRows, VectorRows, changed
 from bertkit.bulk.state import Manifest, State
 from bertkit.bulk.worker_models import opened, variant
+from bertkit.config.config_file import checkpoint_folder
 from bertkit.engine.native.native_backend import NativeBackend
-from bertkit.errors import ConfigError
+from bertkit.errors import ConfigError, DataError
 from bertkit.inference.row_cells import Row, own_name
+from bertkit.inference.run_files import read_task
 from bertkit.system.atomic_files import sha256_file
+from bertkit.system.model_sources import resolve
 from bertkit.system.processor import find_processor
 
 #: Why a row has no result at which processes end.
@@ -83,19 +86,20 @@ class BlockWorker:
 
     def _write(self, number: int, items: Sequence[Any], found: Sequence[Row | Failure], began: float) -> Manifest:
         plan, block = self.plan, self.plan.blocks[number]
-        results = list(zip(items, found, strict=True))
+        results, name = list(zip(items, found, strict=True)), plan.files[block.file].name
+        failed = [
+            {"place": _place(name, item, row), "error": each.reason}
+            for row, (item, each) in enumerate(results, start=block.start)
+            if isinstance(each, Failure)
+        ]
+        if failed and plan.work.settings.on_error == "raise":
+            raise DataError("{place}: {error}".format(**failed[0]))
         rows = [
             self.work.without(item, each.reason, plan.taken) if isinstance(each, Failure) else each
             for item, each in results
         ]
         part = self.state.out / plan.part(number)
         write_part(part, rows, self.types, plan.taken, typed=plan.work.typed)
-        name = plan.files[block.file].name
-        failed = [
-            {"place": _place(name, item, row), "error": each.reason}
-            for row, (item, each) in enumerate(results, start=block.start)
-            if isinstance(each, Failure)
-        ]
         return Manifest(
             plan.keys[number],
             part.name,
@@ -156,7 +160,8 @@ def open_work(work: Work, threads: int | None = None) -> tuple[str, RowWork]:
             "allow it with --mixed-hardware"
         )
     if isinstance(answers, PipelineAnswers):
-        return own, VectorRows(answers, work.columns)
+        task = read_task(checkpoint_folder(resolve(work.settings.model)))
+        return own, VectorRows(answers, work.columns, task)
     assert isinstance(answers, RunAnswers)
     return own, TextRows(answers, work.columns) if answers.run.workflow.reads_texts else ExampleRows(answers)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import os
 import re
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from bertkit.errors import ConfigError, DataError, needs_bertkit
-from bertkit.tasks.reading.lines import check_file
+from bertkit.tasks.reading.lines import COMPRESSIONS, check_file
 from bertkit.tasks.reading.splits import LOCK, kind_of
 from bertkit.tasks.tokens.span_files import is_brat
 
@@ -36,16 +39,19 @@ class InputFile:
         """The file as it is now; DataError if it is not there."""
         if is_remote(name):
             files, key = _file_system(name)
-            found = files.get_file_info(key)
-            if not found.is_file:
+            info = files.get_file_info(key)
+            if not info.is_file:
                 raise DataError(f"{name} is not there, or is no file")
-            return cls(name, int(found.size), int(found.mtime_ns or 0))
+            return cls(name, int(info.size), int(info.mtime_ns or 0))
+        with contextlib.suppress(OSError):
+            found = os.stat(name)
+            if stat.S_ISREG(found.st_mode):
+                return cls(name, found.st_size, found.st_mtime_ns)
         path = Path(name)
         if not is_brat(path):
             check_file(path)
-        parts = [path] if path.is_file() else sorted(part for part in path.iterdir() if part.is_file())
-        stats = [part.stat() for part in parts]
-        return cls(name, sum(stat.st_size for stat in stats), max(stat.st_mtime_ns for stat in stats))
+        stats = [part.stat() for part in path.iterdir() if part.is_file()]
+        return cls(name, sum(each.st_size for each in stats), max(each.st_mtime_ns for each in stats))
 
 
 def is_remote(name: str) -> bool:
@@ -73,7 +79,7 @@ def _named(name: str) -> Iterable[str]:
     if path.is_dir() and not is_brat(path):
         return _in_folder(path)
     if not path.exists() and glob.has_magic(name):
-        matches = sorted(match for match in glob.glob(name, recursive=True) if Path(match).is_file())
+        matches = sorted(match for match in glob.glob(name, recursive=True) if os.path.isfile(match))
         if not matches:
             raise DataError(f"no file matches {name!r}; put the pattern in quotes, and check the folder")
         return matches
@@ -126,6 +132,21 @@ def _file_system(name: str) -> tuple[FileSystem, str]:
         return cast("tuple[FileSystem, str]", FileSystem.from_uri(name))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ConfigError(f"{name} cannot be read: {error}") from None
+
+
+@contextmanager
+def opened(name: str, here: Callable[[Path], BinaryIO]) -> Iterator[BinaryIO]:
+    """The bytes of a file; of a remote one only those that are read are fetched, unless it is compressed.
+
+    here: opens a file that is here, and decompresses it.
+    """
+    if is_remote(name) and Path(name).suffix.casefold() not in COMPRESSIONS:
+        files, path = _file_system(name)
+        with files.open_input_file(path) as remote:
+            yield cast(BinaryIO, remote)
+    else:
+        with local_copy(name) as copy, here(copy) as stream:
+            yield stream
 
 
 @contextmanager

@@ -14,7 +14,8 @@ import numpy as np
 
 from bertkit.bulk.tables import arrow_column, arrow_field
 from bertkit.errors import ConfigError, DataError, needs_bertkit
-from bertkit.inference.row_cells import Row, Table, table_of
+from bertkit.inference.pipeline_results import Embedding
+from bertkit.inference.row_cells import Row, Table, own_name, table_of
 from bertkit.inference.row_files import FORMATS, write_rows
 from bertkit.system.atomic_files import disk_guard, draft_of, new_file, sync_file, sync_folder
 from bertkit.tasks.answering import ColumnType
@@ -125,6 +126,31 @@ def read_part(path: Path) -> Iterator[Row]:
     with path.open(encoding="utf-8", newline="\n") as lines:
         for line in lines:
             yield _untyped(json.loads(line))
+
+
+def read_vectors(path: Path, taken: Collection[str]) -> Iterator[tuple[str, Embedding]]:
+    """The texts and vectors of a part of ``embed`` that has no errors; ``taken``: the columns of the input."""
+    names = [own_name(name, taken) for name in ("text", "embedding", "num_tokens", "truncated")]
+    for columns in _columns_of(path, names):
+        for text, vector, num_tokens, truncated in zip(*columns, strict=True):
+            yield text, Embedding.of(vector, num_tokens=num_tokens, truncated=truncated)
+
+
+def _columns_of(path: Path, names: Sequence[str]) -> Iterator[list[Any]]:
+    """Values of columns, of which the second one has vectors, in batches."""
+    if path.suffix != ".parquet":
+        for row in read_part(path):
+            cells = [row[name] for name in names]
+            yield [[np.array(cell, np.float32)] if isinstance(cell, list) else [cell] for cell in cells]
+        return
+    import pyarrow.parquet as pq
+
+    with path.open("rb") as file:
+        for batch in pq.ParquetFile(file).iter_batches(batch_size=4096, columns=list(names)):
+            columns: list[Any] = [batch.column(name) for name in names]
+            vectors = columns.pop(1).flatten().to_numpy().reshape(batch.num_rows, -1)
+            text, *others = (column.to_pylist() for column in columns)
+            yield [text, vectors, *others]
 
 
 def merge_parts(

@@ -151,7 +151,7 @@ def make_plan(work: Work, own: RowWork, names: Sequence[str], size: Size, old: P
         places.append(where)
         blocks += cut
     if not blocks:
-        raise DataError("the input has no rows, so there is nothing to predict")
+        raise DataError(f"the input has no rows, so there is nothing to {work.command}")
     return Plan(work, size, files, places, taken, blocks)
 
 

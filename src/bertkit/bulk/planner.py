@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,22 +21,25 @@ from bertkit.bulk.predictor import Settings
 from bertkit.bulk.resume import finished, new_or_same, remove_drafts, settle
 from bertkit.bulk.row_work import ExampleRows, RowWork, TextRows
 from bertkit.bulk.run_blocks import DEATHS, Run, Totals
-from bertkit.bulk.state import ERRORS, Manifest, State
+from bertkit.bulk.state import Manifest, State
 from bertkit.bulk.worker_models import fingerprint, shared_name
 from bertkit.config.file_columns import Columns
 from bertkit.engine.backend import Precision
 from bertkit.errors import ConfigError, DataError, counted
 from bertkit.inference.predict_files import UNNAMED, tell_empty, tell_marked
 from bertkit.inference.row_files import FORMATS, Done, claimed, row_file
-from bertkit.system.atomic_files import awaited_lock, write_atomically
+from bertkit.system.atomic_files import awaited_lock, new_file, write_atomically
 from bertkit.system.console import Progress, say
 from bertkit.system.device import Device
 from bertkit.system.granted_cores import granted_cores
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.json_files import printable
+from bertkit.system.paths import refuse_address
 from bertkit.tasks.reading.splits import kind_of
 
 Engine = Literal["local", "ray"]
+#: Makes a file of parts: their paths, the columns of the input, where to write.
+Join = Callable[[Sequence[Path], Collection[str], Path], object]
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,10 @@ class How:
 
 @dataclass(frozen=True)
 class What:
-    """What is done with the rows; see :class:`bertkit.bulk.plan.Work`."""
+    """What is done with the rows; see :class:`bertkit.bulk.plan.Work`.
+
+    on_error: ``"raise"``: the first row without a result ends the run, with a DataError that names it.
+    """
 
     model: str | Path
     command: Literal["predict", "embed"] = "predict"
@@ -79,13 +85,14 @@ class What:
     precision: Precision = "auto"
     threads: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    on_error: Literal["mark", "raise"] = "mark"
 
     def work(self, how: How, suffix: str, *, typed: bool) -> Work:
         """For a plan, of a variant that is not known yet."""
         task = None if self.command == "predict" else "feature-extraction"
         device = None if self.device is None else str(self.device)
         named = (shared_name(self.model), task, fingerprint(self.model))
-        settings = Settings(*named, {}, device, self.precision, self.threads, how.cpu, options=self.options)
+        settings = Settings(*named, {}, device, self.precision, self.threads, how.cpu, self.on_error, self.options)
         return Work(self.command, settings, self.columns, how.cpu, suffix, typed)
 
 
@@ -99,7 +106,7 @@ def compute_folder(
 ) -> Totals:
     """Write the rows of files, with what a model says of them, to a folder of parts; see ``bertkit predict --help``.
 
-    Returns what is there when this shard is done, of all shards.
+    Returns what is there of this shard when it is done.
 
     Raises:
         ConfigError: settings that contradict each other or those of the run in the folder, another driver, a folder of
@@ -108,8 +115,7 @@ def compute_folder(
         ResourceError: no room, no permission, or workers that die again and again.
         Interrupted: a signal, after which the same call resumes.
     """
-    if re.match(r"[a-z][a-z0-9+]+:/", str(out)):  # of an address a path has one of the two
-        raise ConfigError(f"--out {out}: give a folder of a file system, and copy it when it is done")
+    refuse_address(out)
     state = State(out)
     if out.is_dir() and any(out.iterdir()) and not state.folder.is_dir():
         raise ConfigError(f"{out} is a folder of something else; give the name of a new one")
@@ -117,24 +123,38 @@ def compute_folder(
 
 
 def compute_file(
-    what: What, inputs: Sequence[str | Path], out: Path, how: How = How(), *, excel: bool = False
+    what: What,
+    inputs: Sequence[str | Path],
+    out: Path,
+    how: How = How(),
+    *,
+    excel: bool = False,
+    suffix: str = ".jsonl",
+    join: Join | None = None,
 ) -> Totals:
-    """The same as one file, in the format of its ending; its parts are in ``OUT.parts`` until it is complete."""
+    """The same as one file, in the format of its ending; its parts are in ``OUT.parts`` until it is complete.
+
+    suffix: of the parts. join: writes the draft of a file in another format than those of rows.
+    """
+    refuse_address(out)
     if how.shard != (1, 1):
         raise ConfigError(f"--shard writes parts, and {out.name} is one file: give --out a folder, and merge it later")
-    if not is_file_name(out):
+    if join is None and not is_file_name(out):
         raise ConfigError(f"{out}: unknown format; the name of a file must end in {', '.join(FORMATS)}")
     state = State(out.with_name(out.name + ".parts"))
     with claimed(out):
         try:
-            totals = _compute(what, inputs, state, how, ".jsonl", out)
+            totals = _compute(what, inputs, state, how, suffix, out if join is None else None)
             plan = state.plan()
             assert plan is not None
             parts = [state.out / plan.part(number) for number in range(len(plan.blocks))]
-            merge_parts(parts, out, plan.taken, excel=excel)
-            errors = out.with_name(out.name + ".errors.jsonl")
-            if (state.out / ERRORS).exists():
-                (state.out / ERRORS).replace(errors)
+            if join is None:
+                merge_parts(parts, out, plan.taken, excel=excel)
+            else:
+                with new_file(out) as draft:
+                    join(parts, plan.taken, draft)
+            if state.errors().exists():
+                state.errors().replace(out.with_name(out.name + ".errors.jsonl"))
             shutil.rmtree(state.out)
         finally:
             if state.out.is_dir() and not any(len(each.errors) < each.rows for each in state.manifests().values()):
@@ -148,24 +168,23 @@ def _compute(
     names = [name if is_remote(name) else str(Path(name).absolute()) for name in find_inputs(inputs)]
     work = what.work(how, suffix, typed=file is not None and file.suffix == ".xlsx")
     state.make()
-    index, count = how.shard
-    with state.driven(index, count):
+    with state.driven(*how.shard):
         remove_drafts(state)
         threads = what.threads or granted_cores()
-        plan, own = _planned(work, names, state, how, file, threads)
-        manifests = finished(plan, state)
-        mine = range(index - 1, len(plan.blocks), count)
-        todo = [number for number in mine if plan.keys[number] not in manifests]
-        if done := len(mine) - len(todo):
-            rows = sum(manifests[plan.keys[n]].rows for n in mine if plan.keys[n] in manifests)
-            say(f"resuming after {rows:,} finished rows ({done:,} of {len(mine):,} blocks) in {state.out}")
+        plan, own, done = _planned(work, names, state, how, file, threads)
+        mine = _blocks_of(plan, how)
+        todo = [number for number in mine if plan.keys[number] not in done]
         totals = Totals()
-        for manifest in manifests.values():
-            totals.add(manifest)
+        for number in mine:
+            if (manifest := done.get(plan.keys[number])) is not None:
+                totals.add(manifest)
+        if totals.blocks:
+            said = f"{totals.rows:,} finished rows ({totals.blocks:,} of {len(mine):,} blocks)"
+            say(f"resuming after {said} in {state.out}")
         try:
             _run(plan, todo, state, how, totals, threads)
         finally:
-            _write_errors(plan, state)
+            _write_errors(plan, state, how, done)
         _tell(totals, own)
         if totals.errors == totals.rows > 0:
             raise DataError(f"no row has a result; the first is {totals.first_error}")
@@ -174,23 +193,45 @@ def _compute(
 
 def _planned(
     work: Work, names: Sequence[str], state: State, how: How, file: Path | None, threads: int | None
-) -> tuple[Plan, RowWork]:
-    """The plan of the folder, made if need be by whoever comes first, and the work of this process."""
-    with awaited_lock(state.folder / "plan.lock", "another process makes the plan"):
-        old = state.plan()
+) -> tuple[Plan, RowWork, dict[str, Manifest]]:
+    """The plan of the folder, made if need be by whoever comes first, the work of this process, and what is done.
+
+    The lock is for who may write; the shards of a run, perhaps a thousand, read the plan without waiting.
+    """
+
+    def look(*, make: bool) -> tuple[Plan | None, RowWork]:
+        old, mine = state.plan(), work
         if old is not None and not how.mixed_hardware and how.cpu is None and not how.refresh:
-            work = replace(work, variant=old.work.variant)
-        variant, own = open_work(work, threads)
-        work = replace(work, variant=None if how.mixed_hardware else work.variant or variant)
-        plan = new_or_same(old, work, names, state, how.size, refresh=how.refresh)
-        if plan is None:
-            plan = make_plan(work, own, names, how.size or Size(), old)
+            mine = replace(mine, variant=old.work.variant)
+        variant, own = open_work(mine, threads)
+        mine = replace(mine, variant=None if how.mixed_hardware else mine.variant or variant)
+        plan = new_or_same(old, mine, names, state, how.size, refresh=how.refresh)
+        if plan is None and make:
+            plan = make_plan(mine, own, names, how.size or Size(), old)
             if file is not None:
                 _check_cells(plan, own, file, state)
             plan.save(state.plan_path)
-        if how.shard[1] == 1 or how.refresh:
-            settle(plan, state)
-    return plan, own
+        return plan, own
+
+    lock = partial(awaited_lock, state.folder / "plan.lock", "another process makes the plan")
+    if how.shard[1] > 1 and not how.refresh:
+        if not state.plan_path.exists():
+            with lock():
+                if not state.plan_path.exists():
+                    look(make=True)
+        plan, own = look(make=False)
+        if plan is not None:
+            return plan, own, finished(plan, state, _blocks_of(plan, how))
+    with lock():
+        plan, own = look(make=True)
+        assert plan is not None
+        return plan, own, settle(plan, state)
+
+
+def _blocks_of(plan: Plan, how: How) -> range:
+    """The numbers of the blocks of a shard."""
+    index, count = how.shard
+    return range(index - 1, len(plan.blocks), count)
 
 
 def _check_cells(plan: Plan, own: RowWork, file: Path, state: State) -> None:
@@ -223,7 +264,7 @@ def _pool(worker: BlockWorker, how: How, progress: Progress, signals: Interrupts
 
 
 def _run(plan: Plan, todo: Sequence[int], state: State, how: How, totals: Totals, threads: int | None) -> None:
-    deaths = state.deaths()
+    deaths = state.deaths({plan.keys[number] for number in todo})
     jobs = [Job(number, deaths.get(plan.keys[number], 0)) for number in todo]
     total, done = sum(plan.blocks[number].rows for number in todo) + totals.rows, totals.rows
     worker = BlockWorker(state.out, threads, plan)
@@ -242,15 +283,19 @@ def _run(plan: Plan, todo: Sequence[int], state: State, how: How, totals: Totals
             state.end(plan.keys[number])
 
 
-def _write_errors(plan: Plan, state: State) -> None:
-    """``_errors.jsonl`` of all finished blocks, in their order; none if there are no errors."""
-    manifests = finished(plan, state)
-    ordered: list[Manifest] = [manifests[key] for key in plan.keys if key in manifests]
-    lines = [json.dumps(error, ensure_ascii=False) + "\n" for manifest in ordered for error in manifest.errors]
+def _write_errors(plan: Plan, state: State, how: How, known: Mapping[str, Manifest]) -> None:
+    """The errors of the finished blocks of a shard, in their order; no file if there are none."""
+    keys = [plan.keys[number] for number in _blocks_of(plan, how)]
+    manifests = filter(None, (known.get(key) or state.manifest(key) for key in keys))
+    lines = [json.dumps(error, ensure_ascii=False) + "\n" for manifest in manifests for error in manifest.errors]
+    path = state.errors(*how.shard)
+    for old in state.out.glob("_errors*.jsonl"):
+        if old.name.partition("-of-")[2] != path.name.partition("-of-")[2]:  # of another number of shards
+            old.unlink(missing_ok=True)
     if lines:
-        write_atomically(state.out / ERRORS, printable("".join(lines)))
+        write_atomically(path, printable("".join(lines)))
     else:
-        (state.out / ERRORS).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _tell(totals: Totals, own: RowWork) -> None:
@@ -287,6 +332,7 @@ def predict_file(
         model of pairs), then the usual names; delimiter and quoting; but not the encoding, which is then UTF-8.
     excel: a ``.csv`` file for an Excel whose decimals have a comma.
     """
+    refuse_address(out)
     what = What(run, "predict", columns, device, precision, threads)
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     return compute_file(what, [source], Path(out), how, excel=excel).rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from bertkit.bulk.cuts import Size
 from bertkit.bulk.inputs import InputFile
@@ -48,49 +47,54 @@ def new_or_same(
     raise changed(next(file.name for file in old.files if InputFile.of(file.name) != file))
 
 
-def finished(plan: Plan, state: State) -> dict[str, Manifest]:
-    """The manifests of the plan's blocks that are done: whose part is there under its name and of its size."""
-    sizes = _sizes(state.out)
-    known = state.manifests()
+def finished(plan: Plan, state: State, numbers: Sequence[int] | None = None) -> dict[str, Manifest]:
+    """The manifests of blocks that are done, by key, in their order: whose part has its name and its size.
+
+    numbers: of the blocks that are looked at; None: all.
+    """
     found = {}
-    for number, key in enumerate(plan.keys):
-        manifest = known.get(key)
-        if manifest is not None and manifest.part == plan.part(number) and sizes.get(manifest.part) == manifest.size:
-            found[key] = manifest
+    for number in range(len(plan.blocks)) if numbers is None else numbers:
+        manifest = state.manifest(plan.keys[number])
+        if manifest is not None and manifest.part == plan.part(number) and _is_whole(manifest, state):
+            found[manifest.key] = manifest
     return found
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    with os.scandir(folder) as entries:
-        return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+def _is_whole(manifest: Manifest, state: State) -> bool:
+    try:
+        return os.stat(f"{state.out}/{manifest.part}").st_size == manifest.size
+    except FileNotFoundError:
+        return False
 
 
-def settle(plan: Plan, state: State) -> None:
+def settle(plan: Plan, state: State) -> dict[str, Manifest]:
     """Give parts of blocks that are now others the numbers of these, and remove what the plan does not have.
 
-    No step loses a part: one is set aside under a name of its own before another takes its place.
+    No step loses a part: one is set aside under a name of its own before another takes its place. Returns what
+    :func:`finished` would.
     """
     numbers = {key: number for number, key in enumerate(plan.keys)}
-    known, sizes = state.manifests(), _sizes(state.out)
-    aside: dict[str, Manifest] = {}
-    for key, manifest in known.items():
-        if key in numbers and manifest.part == plan.part(numbers[key]):
-            continue
-        if key not in numbers or sizes.get(manifest.part) != manifest.size:
+    done, aside = dict[str, Manifest](), dict[str, Manifest]()
+    for key, manifest in state.manifests().items():
+        if key not in numbers or not _is_whole(manifest, state):
             state.forget(key)
-            continue
-        moved = f".moved-{key}{plan.work.suffix}"
-        (state.out / manifest.part).replace(state.out / moved)
-        aside[key] = replace(manifest, part=moved)
-        state.commit(aside[key])
-    for key, manifest in aside.items():
-        part = plan.part(numbers[key])
-        (state.out / manifest.part).replace(state.out / part)
-        state.commit(replace(manifest, part=part))
+        elif manifest.part == plan.part(numbers[key]):
+            done[key] = manifest
+        else:
+            aside[key] = _moved(manifest, f".moved-{key}{plan.work.suffix}", state)
+    done |= {key: _moved(manifest, plan.part(numbers[key]), state) for key, manifest in aside.items()}
     wanted = {plan.part(number) for number in range(len(plan.blocks))}
-    for name in _sizes(state.out):
+    for name in os.listdir(state.out):
         if name.startswith(("part-", ".moved-")) and name not in wanted and not name.endswith(".tmp"):
             (state.out / name).unlink(missing_ok=True)
+    return {key: done[key] for key in plan.keys if key in done}
+
+
+def _moved(manifest: Manifest, part: str, state: State) -> Manifest:
+    (state.out / manifest.part).replace(state.out / part)
+    moved = replace(manifest, part=part)
+    state.commit(moved)
+    return moved
 
 
 def remove_drafts(state: State) -> None:

@@ -8,27 +8,30 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
 from bertkit.bulk.answers import PipelineAnswers, RunAnswers
 from bertkit.bulk.bad_rows import Failure, answers_or_failures
 from bertkit.bulk.cuts import Block, block_bytes, sha256_of_bytes
-from bertkit.bulk.inputs import local_copy
+from bertkit.bulk.inputs import local_copy, opened
 from bertkit.config.file_columns import Columns
 from bertkit.engine.rows import same_packs
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.predict_files import columns_of, joined
 from bertkit.inference.row_cells import Row
+from bertkit.inference.run_files import text_places
 from bertkit.system.console import quiet
 from bertkit.tasks.answering import ColumnType
 from bertkit.tasks.examples import Example
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.encodings import open_binary
+from bertkit.tasks.reading.lines import seekable
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import DelimitedTable, open_table
 from bertkit.tasks.reading.text_rows import USUAL, FileRow, Samples, read_texts
+from bertkit.tasks.registry import Task
 from bertkit.tasks.text.decoding import inputs_of
 
 #: The field of a row that has no result.
@@ -62,6 +65,8 @@ class _Texts:
 
     places: Columns
     inferred: bool
+    #: Whether a missing text is an empty one, and no fault.
+    may_lack = True
 
     def survey(self, path: Path, name: str) -> tuple[Samples, Columns | None, Callable[[], int]]:
         columns = self.places
@@ -69,12 +74,12 @@ class _Texts:
             table = open_table(path, replace(columns, text=columns.text or USUAL), BadRows())
             assert isinstance(table, DelimitedTable)
             columns = replace(columns, delimiter=table.delimiter)
-        taken, _ = read_texts(path, columns, inferred=self.inferred, may_lack=True, mark=True)
+        taken, _ = read_texts(path, columns, inferred=self.inferred, may_lack=self.may_lack, mark=True)
         return taken, columns, lambda: sum(1 for _ in self.read(path, columns))
 
     def read(self, path: Path, places: Columns | None) -> Iterator[FileRow]:
         assert places is not None
-        return read_texts(path, places, inferred=self.inferred, may_lack=True, mark=True)[1]
+        return read_texts(path, places, inferred=self.inferred, may_lack=self.may_lack, mark=True)[1]
 
     def without(self, item: FileRow, reason: str, taken: Collection[str]) -> Row:
         return joined(item, {**inputs_of([Example(item.text, item.pair)])[0], ERROR: reason}, taken)
@@ -145,10 +150,12 @@ def _file_of(in_folder: bool, example: Any) -> Row:
 
 
 class VectorRows(_Texts):
-    """``embed``."""
+    """``embed``; ``task``: of the run that is the model, whose data says where texts are."""
 
-    def __init__(self, answers: PipelineAnswers, given: Columns) -> None:
-        self.places = replace(given, text=given.text or USUAL, text_pair=())
+    may_lack = False
+
+    def __init__(self, answers: PipelineAnswers, given: Columns, task: Task | None) -> None:
+        self.places = replace(text_places(task, given), text_pair=())
         self.inferred, self.answers = not given.text, answers
         (width,) = (kind[1] for name, kind in answers.columns.items() if name == "vector" and isinstance(kind, tuple))
         vector: ColumnType = ("float32", width)
@@ -217,13 +224,13 @@ def changed(name: str) -> ConfigError:
 @contextmanager
 def _slice(name: str, block: Block) -> Iterator[Path]:
     """A file with the block alone, of the same kind."""
-    with local_copy(name) as path, tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
-        kind = kind_of(path) or ".txt"
-        part = Path(folder) / f"block{kind}"
+    with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
+        part = Path(folder) / f"block{kind_of(Path(name)) or '.txt'}"
         if block.kind == "groups":
-            _copy_groups(name, path, block, part)
+            with opened(name, seekable) as stream:
+                _copy_groups(name, stream, block, part)
         else:
-            with open_binary(path) as stream:
+            with opened(name, open_binary) as stream:
                 head, content = block_bytes(stream, block)
             if sha256_of_bytes(head, content) != block.sha256:
                 raise changed(name)
@@ -231,12 +238,10 @@ def _slice(name: str, block: Block) -> Iterator[Path]:
         yield part
 
 
-def _copy_groups(name: str, path: Path, block: Block, part: Path) -> None:
+def _copy_groups(name: str, stream: BinaryIO, block: Block, part: Path) -> None:
     import pyarrow.parquet as pq
 
-    from bertkit.tasks.reading.lines import seekable
-
-    file = pq.ParquetFile(seekable(path))
+    file = pq.ParquetFile(stream)
     first, groups = 0, list[int]()
     start = 0
     for group in range(file.metadata.num_row_groups):

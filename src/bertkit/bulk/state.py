@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from bertkit.system.atomic_files import held_lock, make_folder, replace_file, tr
 
 #: In the output folder; readers of data sets pass over names that begin so.
 STATE = "_bertkit"
-ERRORS = "_errors.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,10 @@ class State:
         self.blocks, self.running = self.folder / "blocks", self.folder / "running"
         self.plan_path = self.folder / "plan.json"
 
+    def errors(self, index: int = 1, count: int = 1) -> Path:
+        """The file of rows without a result, of a shard."""
+        return self.out / ("_errors.jsonl" if count == 1 else f"_errors-{index}-of-{count}.jsonl")
+
     def make(self) -> None:
         """Create the folders; ResourceError where that is not allowed."""
         for folder in (self.out, self.folder, self.blocks, self.running):
@@ -59,14 +62,19 @@ class State:
 
     def manifests(self) -> dict[str, Manifest]:
         """By key, of the blocks whose commits are there; a damaged one counts as none."""
-        found = {}
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.blocks) as entries:
-            for entry in entries:
-                if entry.name.endswith(".json"):
-                    with open(entry.path, "rb") as file, contextlib.suppress(ValueError, TypeError):
-                        manifest = Manifest(**json.loads(file.read()))
-                        found[manifest.key] = manifest
-        return found
+        with contextlib.suppress(FileNotFoundError):
+            keys = [name[:-5] for name in os.listdir(self.blocks) if name.endswith(".json")]
+            return {key: manifest for key in keys if (manifest := self.manifest(key)) is not None}
+        return {}
+
+    def manifest(self, key: str) -> Manifest | None:
+        """That of a block, if its commit is there and whole."""
+        with (
+            contextlib.suppress(FileNotFoundError, ValueError, TypeError),
+            open(f"{self.blocks}/{key}.json", "rb") as file,
+        ):
+            return Manifest(**json.loads(file.read()))
+        return None
 
     def commit(self, manifest: Manifest) -> None:
         """Write a manifest, after its part is on disk."""
@@ -82,21 +90,22 @@ class State:
         about = {"host": socket.gethostname(), "pid": os.getpid(), "deaths": deaths, "since": time.time()}
         (self.running / f"{key}.json").write_text(json.dumps(about), encoding="utf-8")
 
-    def deaths(self) -> dict[str, int]:
-        """Of each block at which a process was killed, how often, by its key."""
-        return {key: int(mark.get("deaths", 0)) + 1 for key, mark in self.under_way().items()}
+    def deaths(self, keys: Collection[str]) -> dict[str, int]:
+        """Of each of these blocks at which a process was killed, how often, by its key."""
+        return {key: int(mark.get("deaths", 0)) + 1 for key, mark in self.under_way(keys).items()}
 
     def end(self, key: str) -> None:
         """Take the mark away."""
         (self.running / f"{key}.json").unlink(missing_ok=True)
 
-    def under_way(self) -> dict[str, dict[str, Any]]:
-        """The marks by key, those of killed processes among them."""
+    def under_way(self, keys: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The marks of these blocks by key, those of killed processes among them."""
         found = {}
         with contextlib.suppress(FileNotFoundError):
             for path in self.running.glob("*.json"):
-                with contextlib.suppress(ValueError, FileNotFoundError):
-                    found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+                if path.stem in keys:
+                    with contextlib.suppress(ValueError, FileNotFoundError):
+                        found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
         return found
 
     @contextlib.contextmanager

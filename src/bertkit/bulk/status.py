@@ -77,7 +77,7 @@ def status_of(folder: Path) -> Status:
     state, plan = _open(folder)
     manifests = finished(plan, state)
     numbers = {key: number for number, key in enumerate(plan.keys)}
-    marks = {key: mark for key, mark in state.under_way().items() if key in numbers and key not in manifests}
+    marks = state.under_way(numbers.keys() - manifests.keys())
     variants = Counter(manifest.variant for manifest in manifests.values())
     usual = plan.work.variant or next(iter(variants), "")
     errors = [error for key in plan.keys if key in manifests for error in manifests[key].errors]

@@ -13,6 +13,7 @@ from cyclopts import Group, Parameter
 from bertkit.cli.common_options import Computing, write_json
 from bertkit.errors import ConfigError, counted
 from bertkit.system.console import say
+from bertkit.system.paths import refuse_address
 
 if TYPE_CHECKING:
     from bertkit.bulk.planner import How, What
@@ -52,18 +53,11 @@ class Blocks:
         bool, Parameter(negative=(), help="Let machines compute with different variants: last bits differ.")
     ] = False
 
-    def refuse(self) -> None:
-        """ConfigError for any of these where no file is written."""
+    def refuse(self, why: str) -> None:
+        """ConfigError for any of these where no blocks are computed."""
         given = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
         if given:
-            raise ConfigError(f"--{given[0].replace('_', '-')} is for results that are written: give --out as well")
-
-    def refuse_folder(self) -> None:
-        """ConfigError for any of these where no folder is written."""
-        if self != Blocks():
-            raise ConfigError(
-                "--workers, --shard and the like are for a folder of parts: give --out a name without ending"
-            )
+            raise ConfigError(f"--{given[0].replace('_', '-')} is for inputs that are computed in blocks: {why}")
 
     def suffix(self) -> str:
         """Of the parts of a folder."""
@@ -101,7 +95,8 @@ def _shard(given: str | None) -> tuple[int, int]:
 
 
 def refuse_file(out: Path, formats: Sequence[str]) -> None:
-    """ConfigError for a name that is neither a file of one of the formats nor that of a folder."""
+    """ConfigError for a name that is neither a file of one of the formats nor that of a folder, or an address."""
+    refuse_address(out)
     if out.suffix in _OF_FILES:
         raise ConfigError(
             f"--out {out}: unknown format; the name of a file must end in {', '.join(formats)}, that of a folder in "

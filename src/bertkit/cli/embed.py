@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.block_options import Blocks, write_folder
 from bertkit.cli.common_options import (
     Computing,
@@ -28,8 +29,10 @@ from bertkit.cli.common_options import (
 from bertkit.errors import ConfigError, DataError, counted, needs_bertkit
 from bertkit.system.atomic_files import new_file
 from bertkit.system.console import say
+from bertkit.system.paths import refuse_address
 
 if TYPE_CHECKING:
+    from bertkit.bulk.planner import What
     from bertkit.inference.pipeline_results import Embedding
     from bertkit.metrics.vector_precision import VectorPrecision
     from bertkit.ragged import Floats
@@ -79,7 +82,8 @@ def embed(
         Parameter(
             alias="-o",
             help="Write a .npy, .jsonl or .parquet file instead; with --sparse .npz or .jsonl. Or a folder of parts: "
-            "the TEXTs are then files, folders or patterns, as for 'bertkit predict'.",
+            "the TEXTs are then files, folders or patterns, as for 'bertkit predict'. Of a --file it can be "
+            "interrupted; the same command resumes.",
         ),
     ] = None,
     making: VectorOptions = VectorOptions(),
@@ -117,64 +121,95 @@ def embed(
         bertkit embed --model DIR "texts/*.parquet" --out vectors --workers 4
         bertkit embed --model SPLADE --sparse "A sentence."
     """
+    dense = making != VectorOptions() or normalize is not None or vector_precision != "float32" or calibration
+    _check(out, blocks, sparse=sparse, dense=bool(dense))
     if sparse:
-        if making != VectorOptions() or normalize is not None or vector_precision != "float32" or calibration:
-            raise ConfigError(
-                "options of dense vectors, such as --pooling and --normalize, cannot be combined with --sparse"
-            )
         _embed_sparse(text, model, out, reading, common)
         return
+    options = {**asdict(making), **reading.limits, "normalize": normalize}
     if out is not None and not out.suffix:
         if vector_precision != "float32" or calibration:
             raise ConfigError("--vector-precision is for one file; leave it out with a folder of parts")
-        _embed_folder(text, model, out, making, normalize, blocks, reading, common)
+        inputs = [*text, *([] if reading.file is None else [str(reading.file)])]
+        if not inputs:
+            raise ConfigError(f"--out {out} is a folder: name the files to read, or give a {', '.join(WRITERS)} file")
+        write_folder(_what(model, {**options, "truncation": True}, reading, common), inputs, out, blocks, common)
         return
-    blocks.refuse_folder()
+    fewer = in_fewer_bits(vector_precision, calibration)
     if out is not None:
         check_format(out, WRITERS)
-    fewer = in_fewer_bits(vector_precision, calibration)
+        if not text and reading.file is not None and str(reading.file) != STANDARD_STREAM:
+            what = replace(_what(model, options, reading, common), on_error="raise")
+            count, width = _embed_file(what, reading.file, out, fewer, blocks)
+            _tell(out, count, width, common)
+            return
+    blocks.refuse("texts that are no file are computed by this process")
     texts = read_texts(text, reading, model)
     pipe = open_pipeline("feature-extraction", model, common)
-    options = {**asdict(making), **reading.limits, "normalize": normalize}
     found = with_texts(texts, lambda texts: pipe(texts, **options))
     rows = ((asked, fewer(embedding)) for asked, embedding in found)
     if out is None:
-        for asked, vector in rows:
-            if common.json:
-                write_json(as_object(asked, vector))
-            else:
-                write_line(" ".join(f"{number:.7g}" for number in vector.tolist()))
+        _show(rows, common)
         return
     with new_file(out) as draft:
         count, width = WRITERS[out.suffix](rows, draft)
+    _tell(out, count, width, common)
+
+
+def _check(out: Path | None, blocks: Blocks, *, sparse: bool, dense: bool) -> None:
+    if out is not None:
+        refuse_address(out)
+    if sparse:
+        if dense:
+            raise ConfigError(
+                "options of dense vectors, such as --pooling and --normalize, cannot be combined with --sparse"
+            )
+        blocks.refuse("--sparse is computed by this process, in one file")
+
+
+def _show(rows: Iterable[Row], common: Computing) -> None:
+    for text, vector in rows:
+        if common.json:
+            write_json(as_object(text, vector))
+        else:
+            write_line(" ".join(f"{number:.7g}" for number in vector.tolist()))
+
+
+def _tell(out: Path, count: int, width: int, common: Computing) -> None:
     say(f"wrote {counted(count, 'vector')} of {width} numbers to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count, "width": width})
 
 
-def _embed_folder(
-    inputs: tuple[str, ...],
-    model: str,
-    out: Path,
-    making: VectorOptions,
-    normalize: bool | None,
-    blocks: Blocks,
-    reading: Reading,
-    common: Computing,
-) -> None:
+def _what(model: str, options: Mapping[str, Any], reading: Reading, common: Computing) -> What:
+    """For :mod:`bertkit.bulk.planner`."""
     common.begin()
     from bertkit.bulk.planner import What
     from bertkit.system.device import check_device
 
+    if reading.columns.text_pair:
+        raise ConfigError("this command reads single texts; leave --text-pair out")
     check_device(common.device)
-    files = [*inputs, *([] if reading.file is None else [str(reading.file)])]
-    if not files:
-        raise ConfigError(f"--out {out} is a folder: name the files to read, or give a .npy, .jsonl or .parquet file")
-    options = {**asdict(making), **reading.limits, "truncation": True, "normalize": normalize}
     given = {name: value for name, value in options.items() if value is not None}
-    places, device = reading.columns.places, common.device or "auto"
-    what = What(model, "embed", places, device, common.precision, common.threads, given)
-    write_folder(what, files, out, blocks, common)
+    device = common.device or "auto"
+    return What(model, "embed", reading.columns.places, device, common.precision, common.threads, given)
+
+
+def _embed_file(
+    what: What, source: Path, out: Path, fewer: Callable[[Embedding], Embedding], blocks: Blocks
+) -> tuple[int, int]:
+    """Compute the parts of a file, and make the file of them. Returns rows and width."""
+    from bertkit.bulk.parts import read_vectors
+    from bertkit.bulk.planner import compute_file
+
+    written: list[tuple[int, int]] = []
+
+    def join(parts: Sequence[Path], taken: Collection[str], draft: Path) -> None:
+        found = chain.from_iterable(read_vectors(part, taken) for part in parts)
+        written.append(WRITERS[out.suffix](((text, fewer(vector)) for text, vector in found), draft))
+
+    compute_file(what, [source], out, blocks.how(), suffix=blocks.suffix(), join=join)
+    return written[0]
 
 
 def _embed_sparse(text: tuple[str, ...], model: str, out: Path | None, reading: Reading, common: Computing) -> None:

@@ -65,7 +65,7 @@ def predict(
     if not file:
         raise ConfigError("no file: name the files to label, or - for standard input, one text per line")
     if out is None:
-        blocks.refuse()
+        blocks.refuse("give --out as well")
         if len(file) > 1:
             raise ConfigError(f"rows are printed for one file, and {len(file)} are given: give --out as well")
         taken, rows = _predicted(Path(file[0]), model, columns, common)
@@ -76,7 +76,7 @@ def predict(
     if STANDARD_STREAM in file:
         if len(file) > 1:
             raise ConfigError(f"standard input (-) is read alone, and {len(file)} inputs are given: name files only")
-        blocks.refuse()
+        blocks.refuse("name a file, - is read by this process")
         check_format(out, FORMATS)
         with claimed(out):
             count = write_rows(_predicted(Path(file[0]), model, columns, common)[1], out, excel=excel)

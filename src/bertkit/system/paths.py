@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+
+from bertkit.errors import ConfigError
 
 
 def user_path(name: str | Path) -> Path:
     """The path with ``~`` replaced by the home folder; an unknown user's ``~name`` is a name like any other."""
     return Path(os.path.expanduser(name))
+
+
+def refuse_address(out: str | Path) -> None:
+    """ConfigError for an output such as ``s3://bucket/out``, which as a path would be a folder of the name ``s3:``."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(out)):  # one letter is a drive; of two slashes a path keeps one
+        raise ConfigError(
+            f"{out}: results are written to a file system: give a folder or file, and copy it when it is done"
+        )
 
 
 def cache_root() -> Path:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from bertkit import BertForSequenceClassification
 from bertkit.bulk import compute, planner, pools
-from bertkit.bulk.cuts import Block, Size
-from bertkit.bulk.inputs import InputFile, find_inputs
-from bertkit.bulk.plan import Plan
+from bertkit.bulk.cuts import Size
+from bertkit.bulk.inputs import find_inputs
 from bertkit.bulk.planner import How, What, compute_file, compute_folder
-from bertkit.bulk.resume import finished
-from bertkit.bulk.state import Manifest, State
+from bertkit.bulk.state import State
 from bertkit.bulk.status import merge_folder, status_of
 from bertkit.bulk.worker_models import shared_name
 from bertkit.cli import main
@@ -140,6 +143,46 @@ def test_inputs_are_files_folders_patterns_and_addresses(model: Path, tmp_path: 
         find_inputs([f"{tmp_path}/in/*.tsv"])
     with pytest.raises(DataError, match=r"nothing.csv does not exist"):
         find_inputs([tmp_path / "nothing.csv"])
+
+
+class Counted(LocalFileSystem):
+    """A store that counts the bytes that are read of it."""
+
+    protocol = "counted"
+    read = 0
+
+    def _open(self, path: str, mode: str = "rb", **more: Any) -> Any:
+        return CountedFile(path)
+
+
+class CountedFile(io.FileIO):
+    def read(self, size: int | None = -1) -> bytes:
+        found = super().read(-1 if size is None else size)
+        Counted.read += len(found)
+        return found
+
+
+def test_of_a_remote_file_a_block_reads_its_bytes_alone(model: Path, tmp_path: Path) -> None:
+    fsspec.register_implementation("counted", Counted, clobber=True)
+    drawn = random.Random(0)
+    rows = [{"text": f"good {drawn.randbytes(4000).hex()}"} for _ in range(64)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet", row_group_size=4)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name in ("a.parquet", "a.jsonl"):
+        size, out = (tmp_path / name).stat().st_size, tmp_path / name.replace(".", "_")
+
+        def read_by(shard: int, name: str = name, out: Path = out) -> int:
+            Counted.read = 0
+            how = How(size=Size(rows=4), shard=(shard, 16))
+            compute_folder(What(model), [f"fsspec+counted://{tmp_path}/{name}"], out, how)
+            return Counted.read
+
+        assert size < read_by(1) < 1.5 * size, "to plan it is read once; and one of 16 blocks"
+        assert 0 < read_by(2) < 0.3 * size
+    with (tmp_path / "a.jsonl").open("r+") as file:
+        file.write('{"text": "evil')
+    with pytest.raises(ConfigError, match="has changed since the work was planned"):
+        read_by(3)
 
 
 def test_parts_of_parquet_have_one_schema_whatever_their_rows(model: Path, tmp_path: Path) -> None:
@@ -351,6 +394,29 @@ def test_standard_input_is_read_alone(capsys: pytest.CaptureFixture[str]) -> Non
     assert "standard input (-) is read alone, and 2 inputs are given" in capsys.readouterr().err
 
 
+def test_an_address_as_an_output_makes_nothing(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a path ``s3://bucket/out`` would be a folder of the name ``s3:`` here."""
+    monkeypatch.chdir(tmp_path)
+    Path("in.txt").write_text("good\n")
+    for name in ("s3://bucket/out", "s3:/bucket/out", "gs://bucket/out.jsonl"):
+        for command in (
+            ["predict", "in.txt"],
+            ["embed", "--file", "in.txt"],
+            ["embed", "good"],
+            ["embed", "--sparse", "a"],
+        ):
+            assert main([*command, "--model", str(model), "--out", name]) == 2
+            assert "results are written to a file system" in capsys.readouterr().err
+        for write in (compute_folder, compute_file):
+            with pytest.raises(ConfigError, match="results are written to a file system"):
+                write(What(model), ["in.txt"], Path(name))
+        with pytest.raises(ConfigError, match="results are written to a file system"):
+            planner.predict_file(model, "in.txt", name)
+    assert os.listdir() == ["in.txt"]
+
+
 def test_what_is_wrong_is_said_before_any_work(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Run, "answers", lambda *_, **__: pytest.fail("work has begun"))
     one, two, empty = tmp_path / "1.csv", tmp_path / "2.csv", tmp_path / "empty.csv"
@@ -363,10 +429,9 @@ def test_what_is_wrong_is_said_before_any_work(model: Path, tmp_path: Path, monk
         ([one, two], "out", How(), DataError, r"2\.csv lacks \['n'\] and has \['m'\] as well, compared with .*1\.csv"),
         ([empty], "out", How(), DataError, "empty.csv is empty"),
         ([one], "full", How(), ConfigError, "is a folder of something else"),
-        ([one], "s3://bucket/out", How(), ConfigError, "a folder of a file system"),
     ):
         with pytest.raises(error, match=told):
-            compute_folder(What(model), inputs, Path(out) if "//" in out else tmp_path / out, how)
+            compute_folder(What(model), inputs, tmp_path / out, how)
     for shard in ((0, 4), (5, 4)):
         with pytest.raises(ConfigError, match=r"give i/n with i from 1 to n \(add 1"):
             How(shard=shard)
@@ -442,29 +507,24 @@ def test_a_run_keeps_the_variant_of_its_first_block(
     assert "computed with different variants" in status.render()
 
 
-def test_ten_thousand_blocks_are_found_again_by_one_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No clock: how often a file is opened is what it costs; the seconds are in the results."""
-    state = State(tmp_path / "out")
-    state.make()
-    count = 300
-    blocks = [Block(0, "bytes", number, number + 1, 1, 0, 0, "") for number in range(count)]
-    what = What("bertkit-tiny-en", "embed").work(How(), ".jsonl", typed=False)
-    Plan(what, SMALL, [InputFile("a.txt", 1, 1)], [None], {}, blocks).save(state.plan_path)
-    plan = state.plan()
-    assert plan is not None
-    for number, key in enumerate(plan.keys):
-        (state.out / plan.part(number)).write_bytes(b"row\n")
-        manifest = Manifest(key, plan.part(number), 4, 1, 0, 0, "v", "h", 0.0)
-        (state.blocks / f"{key}.json").write_text(json.dumps(compute_asdict(manifest)))
-    opened = list[str]()
-    real = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path: opened.append(str(path)) or real(path))
-    assert len(finished(plan, state)) == count
-    assert len(opened) == 2
-
-
-def compute_asdict(manifest: Manifest) -> dict[str, Any]:
-    return {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__}
+def test_a_resume_reads_each_manifest_once(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No clock: how often files are opened is what a resume costs; the seconds are in the results."""
+    source, out = tmp_path / "in.jsonl", tmp_path / "out"
+    source.write_text("".join(json.dumps({"text": 5 if number % 9 else "good"}) + "\n" for number in range(60)))
+    compute_small(model, [source], out)
+    errors, blocks = (out / "_errors.jsonl").read_bytes(), State(out).manifests()
+    (out / blocks[next(iter(blocks))].part).unlink()
+    read, real = list[object](), open
+    monkeypatch.setattr("bertkit.bulk.state.open", lambda *given: read.append(given) or real(*given), raising=False)
+    compute_small(model, [source], out)
+    assert len(read) == len(blocks) + 1, "each once, and that of the block that was computed again"
+    assert (out / "_errors.jsonl").read_bytes() == errors
+    with held_lock(out / "_bertkit" / "plan.lock", "held by the test"):  # a shard does not wait for it
+        for index in (1, 2, 3):
+            read.clear()
+            assert compute_small(model, [source], out, shard=(index, 3)).blocks == len(read) == len(blocks) // 3
+    listed = [line for path in sorted(out.glob("_errors*")) for line in path.read_bytes().splitlines()]
+    assert sorted(listed) == sorted(errors.splitlines())
 
 
 @pytest.mark.campaign
@@ -474,6 +534,51 @@ def test_a_ray_cluster_writes_the_same_bytes(model: Path, tmp_path: Path) -> Non
     compute_small(model, sources[:2], tmp_path / "here")
     compute_small(model, sources[:2], tmp_path / "ray", engine="ray", workers=2)
     assert content(tmp_path / "ray") == content(tmp_path / "here")
+
+
+@pytest.mark.campaign
+def test_killed_workers_of_a_ray_cluster_change_nothing(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    source, out = tmp_path / "in.txt", tmp_path / "out"
+    source.write_text("".join(f"{text!r}\n" for text in texts(1400)))
+    compute_small(model, [source], tmp_path / "whole")
+    killed, ended = list[int](), threading.Event()
+
+    def kill() -> None:
+        for wanted in (1, 20, 60):
+            while len(State(out).manifests()) < wanted or not (workers := workers_on_ray()):
+                if ended.wait(0.02):
+                    return
+            os.kill(workers[0], signal.SIGKILL)
+            killed.append(workers[0])
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        compute_small(model, [source], out, engine="ray", workers=2)
+    finally:
+        ended.set()
+        killer.join()
+    assert len(killed) == 3
+    assert content(out) == content(tmp_path / "whole")
+
+
+def workers_on_ray() -> list[int]:
+    """The processes of tasks of ours, in a cluster of this process."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"ray::_work_on_ray" in (path / "cmdline").read_bytes() and os.getpid() in parents_of(int(path.name)):
+                found.append(int(path.name))
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+def parents_of(process: int) -> Iterator[int]:
+    while process > 1:
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        yield process
 
 
 @pytest.mark.slow
