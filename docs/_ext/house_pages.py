@@ -73,7 +73,8 @@ def _room(name: str, layer: int, *, without_torch: bool) -> Room:
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
     top = (path / "__init__.py" if path.is_dir() else files[0]).read_text(encoding="utf-8")
     said = " ".join((ast.get_docstring(ast.parse(top)) or "").partition("\n\n")[0].split())
-    about = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", said.replace("``", "`")).partition(". ")[0].rstrip(".")
+    about = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", said.replace("``", "`"))
+    about = re.split(r"\. (?=[A-Z`])", about)[0].rstrip(".")
     lines = sum(file.read_bytes().count(b"\n") for file in files)
     return Room(name, layer, about, len(files), lines, without_torch)
 
