@@ -7,11 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from bertkit.cli.file_options import FileColumns
 from bertkit.errors import ConfigError, DataError, did_you_mean
-from bertkit.system.validated_settings import explain_validation
+from bertkit.system.typed_values import WrongValueError, typed
 
 if TYPE_CHECKING:
     from bertkit.tasks import Task as AnyTask
@@ -57,9 +55,9 @@ def _head(path: Path, name: str, facts: Any, on_error: OnError) -> tuple[AnyTask
         if option not in known:
             raise DataError(f"{where} has no option {option!r}{did_you_mean(option, known)}; it has {', '.join(known)}")
     try:
-        columns = TypeAdapter(FileColumns).validate_python(given)
-    except ValidationError as error:
-        raise DataError(f"{where}: {explain_validation(error, ())}") from None
+        columns = typed(given, FileColumns)
+    except WrongValueError as error:
+        raise DataError(f"{where}: {error}") from None
     try:
         return columns.of(task).task(task, Path(place), on_error), place
     except ConfigError as error:

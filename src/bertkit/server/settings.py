@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import Field
-
 from bertkit.errors import ConfigError
 from bertkit.server.calls import Limits
 from bertkit.system.untrusted_files import read_regular
-from bertkit.system.validated_settings import Settings
+from bertkit.system.validated_settings import Field, Settings
 
 #: Before the name of a setting in the environment.
 PREFIX = "BERTKIT_"
