@@ -108,7 +108,7 @@ class FieldInfo:
         return self.default.copy() if isinstance(self.default, list | dict) else self.default
 
     def checked(self, value: Any, finite: bool) -> Any:
-        """The value in the field's type and within its bounds, or a WrongValueError; ``finite``: neither NaN nor inf."""
+        """The value in the field's type and within its bounds, or a WrongValueError; ``finite``: no NaN, infinity."""
         if self._check is None:
             self._check = _within(self.bounds, _checker(self.hint, finite))
         return self._check(value)

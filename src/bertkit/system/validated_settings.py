@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, get_args, get_origin
 
 from bertkit.errors import ConfigError
 from bertkit.system.typed_values import MISSING, Field, FieldInfo, Finding, WrongValueError, explain
@@ -20,7 +20,7 @@ MadeT = TypeVar("MadeT")
 class _OfClass(Generic[MadeT]):
     """An attribute of every class of settings, made of its fields when it is first asked for."""
 
-    def __init__(self, make: Callable[[type[Settings]], MadeT]) -> None:
+    def __init__(self, make: Callable[[Any], MadeT]) -> None:
         self._make = make
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -76,9 +76,9 @@ class Settings:
     __slots__ = ("__dict__", "__weakref__", "_given")
     _given: frozenset[str]
 
-    model_fields: ClassVar[_OfClass[dict[str, FieldInfo]]] = _OfClass(_all_fields)
-    __signature__: ClassVar[_OfClass[Signature]] = _OfClass(_signature)
-    __dataclass_fields__: ClassVar[_OfClass[dict[str, Any]]] = _OfClass(_as_dataclass_fields)
+    model_fields = _OfClass(_all_fields)
+    __signature__ = _OfClass(_signature)
+    __dataclass_fields__ = _OfClass(_as_dataclass_fields)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
