@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import operator
 import re
-import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 from bertkit.habit_table import remedy
 
 T = TypeVar("T")
+Check = Callable[[Any], Any]
 #: What has no default.
 MISSING: Any = Ellipsis
 #: Findings that a message names; a file with a list of junk has one for each of its values.
@@ -64,83 +64,19 @@ def explain(findings: Sequence[Finding], fields: Iterable[str]) -> str:
     return "; ".join([*clauses, f"and {more:,} more"] if more else clauses)
 
 
-class FieldInfo:
-    """A field of a class of settings: its default, its description, and the bounds of its values.
-
-    ``annotation`` is the type, ``metadata`` what else its annotation says; they are evaluated when first asked for.
-    """
-
-    def __init__(self, default: Any, description: str | None, alias: str | None, **bounds: Any) -> None:
-        self.default, self.description, self.alias = default, description, alias
-        self.bounds = {name: bound for name, bound in bounds.items() if bound is not None}
-        self._hint: Any = None
-        self._module = ""
-        self._check: Callable[[Any], Any] | None = None
-
-    def bound_to(self, hint: Any, module: str) -> FieldInfo:
-        """Itself, with the annotation that it has in a module."""
-        self._hint, self._module = hint, module
-        return self
-
-    @property
-    def hint(self) -> Any:
-        """The whole annotation."""
-        if isinstance(self._hint, str):
-            self._hint = eval(self._hint, dict(vars(sys.modules[self._module])))
-        return self._hint
-
-    @property
-    def annotation(self) -> Any:
-        """The type alone."""
-        return get_args(self.hint)[0] if get_origin(self.hint) is Annotated else self.hint
-
-    @property
-    def metadata(self) -> tuple[Any, ...]:
-        """What stands beside the type in ``Annotated``."""
-        return tuple(get_args(self.hint)[1:]) if get_origin(self.hint) is Annotated else ()
-
-    def is_required(self) -> bool:
-        """Whether it has no default."""
-        return self.default is MISSING
-
-    def get_default(self) -> Any:
-        """The default; a list or dictionary is a new one every time."""
-        return self.default.copy() if isinstance(self.default, list | dict) else self.default
-
-    def checked(self, value: Any, finite: bool) -> Any:
-        """The value in the field's type and within its bounds, or a WrongValueError; ``finite``: no NaN, infinity."""
-        if self._check is None:
-            self._check = _within(self.bounds, _checker(self.hint, finite))
-        return self._check(value)
-
-
-def Field(  # noqa: N802  (it stands where a class of fields would)
-    default: Any = MISSING,
-    *,
-    description: str | None = None,
-    alias: str | None = None,
-    ge: float | None = None,
-    gt: float | None = None,
-    le: float | None = None,
-    lt: float | None = None,
-    min_length: int | None = None,
-    max_length: int | None = None,
-    pattern: str | None = None,
-) -> Any:
-    """The default of a field with what else is known of it; without a default it must be given.
-
-    The default is not checked; a list or dictionary is copied for every instance. ``description`` is for ``--help`` and
-    the reference, ``alias`` the name in files, where that is no name in Python. ``ge``, ``gt``, ``le`` and ``lt`` bound
-    numbers, the lengths texts and lists; ``pattern`` is searched in texts.
-    """
-    lengths = {"min_length": min_length, "max_length": max_length}
-    return FieldInfo(default, description, alias, ge=ge, gt=gt, le=le, lt=lt, **lengths, pattern=pattern)
-
-
 def typed(value: object, kind: type[T]) -> T:
     """Plain data as a ``kind``: any type of an annotation. WrongValueError says all that does not fit."""
-    found: T = _checker(kind, finite=False)(value)
+    found: T = checker(kind)(value)
     return found
+
+
+def checker(kind: Any, *, finite: bool = False, bounds: Mapping[str, Any] = types.MappingProxyType({})) -> Check:
+    """What checks and converts values of a type; types are looked into once, not for every value.
+
+    finite: no NaN, no infinity. bounds: ``ge``, ``gt``, ``le``, ``lt``, ``min_length``, ``max_length`` and ``pattern``,
+    as also the object beside a type in ``Annotated`` may have them, in an attribute of that name.
+    """
+    return _within(bounds, _checker(kind, finite))
 
 
 _BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
@@ -151,7 +87,7 @@ _BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
 }
 
 
-def _within(bounds: Mapping[str, Any], check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _within(bounds: Mapping[str, Any], check: Check) -> Check:
     if not bounds:
         return check
 
@@ -176,8 +112,7 @@ def _wrong(value: Any, expected: str) -> WrongValueError:
     return WrongValueError([Finding((), value, expected)])
 
 
-def _checker(kind: Any, finite: bool) -> Callable[[Any], Any]:
-    """What checks and converts values of a type; types are looked into once, not for every value."""
+def _checker(kind: Any, finite: bool) -> Check:
     origin, parts = get_origin(kind), get_args(kind)
     if kind in _PLAIN:
         return _finite(_PLAIN[kind]) if finite and kind is float else _PLAIN[kind]
@@ -186,7 +121,7 @@ def _checker(kind: Any, finite: bool) -> Callable[[Any], Any]:
     if origin is Annotated:
         bounds: dict[str, Any] = {}
         for part in parts[1:]:
-            bounds |= part.bounds if isinstance(part, FieldInfo) else {}
+            bounds |= getattr(part, "bounds", {})
         return _within(bounds, _checker(parts[0], finite))
     if origin in (Union, types.UnionType):
         return _one_of(parts, finite)
@@ -226,7 +161,7 @@ def _float(value: Any) -> float:
     raise _wrong(value, "input should be a valid number")
 
 
-def _finite(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _finite(check: Check) -> Check:
     def checked(value: Any) -> Any:
         if not math.isfinite(found := check(value)):
             raise _wrong(value, "input should be a finite number")
@@ -261,7 +196,7 @@ def _none(value: Any) -> None:
         raise _wrong(value, "input should be none")
 
 
-_PLAIN: Mapping[Any, Callable[[Any], Any]] = {
+_PLAIN: Mapping[Any, Check] = {
     int: _int,
     float: _float,
     bool: _bool,
@@ -272,7 +207,7 @@ _PLAIN: Mapping[Any, Callable[[Any], Any]] = {
 }
 
 
-def _one_of(kinds: Sequence[Any], finite: bool) -> Callable[[Any], Any]:
+def _one_of(kinds: Sequence[Any], finite: bool) -> Check:
     """The type that a value has already, else the first that it can be converted to."""
     checks = [_checker(kind, finite) for kind in kinds]
     named = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in kinds]
@@ -299,7 +234,7 @@ def _one_of(kinds: Sequence[Any], finite: bool) -> Callable[[Any], Any]:
     return checked
 
 
-def _choice(choices: Sequence[Any]) -> Callable[[Any], Any]:
+def _choice(choices: Sequence[Any]) -> Check:
     flat = [each for choice in choices for each in (get_args(choice) or (choice,))]
     shown = [*map(repr, flat)]
     expected = f"input should be {' or '.join([', '.join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)}"
@@ -314,7 +249,7 @@ def _choice(choices: Sequence[Any]) -> Callable[[Any], Any]:
     return checked
 
 
-def _at(place: Any, check: Callable[[Any], Any], value: Any, findings: list[Finding]) -> Any:
+def _at(place: Any, check: Check, value: Any, findings: list[Finding]) -> Any:
     """The value checked, or None with what is wrong added to the findings."""
     try:
         return check(value)
@@ -325,8 +260,8 @@ def _at(place: Any, check: Callable[[Any], Any], value: Any, findings: list[Find
     return None
 
 
-def _items(what: str, make: Callable[[Iterable[Any]], Any]) -> Callable[[Sequence[Any], bool], Callable[[Any], Any]]:
-    def checker(parts: Sequence[Any], finite: bool) -> Callable[[Any], Any]:
+def _items(what: str, make: Callable[[Iterable[Any]], Any]) -> Callable[[Sequence[Any], bool], Check]:
+    def checker(parts: Sequence[Any], finite: bool) -> Check:
         several = not parts or len(parts) == 1 or parts[-1] is Ellipsis
         checks = [_checker(part, finite) for part in parts if part is not Ellipsis]
 
@@ -355,7 +290,7 @@ def _mapping(value: Any) -> Mapping[Any, Any]:
     return value
 
 
-def _entries(parts: Sequence[Any], finite: bool) -> Callable[[Any], Any]:
+def _entries(parts: Sequence[Any], finite: bool) -> Check:
     if not parts:
         return lambda value: dict(_mapping(value))
     of_key, of_value = (_checker(part, finite) for part in parts)
@@ -372,7 +307,7 @@ def _entries(parts: Sequence[Any], finite: bool) -> Callable[[Any], Any]:
     return checked
 
 
-_CONTAINERS: Mapping[Any, Callable[[Sequence[Any], bool], Callable[[Any], Any]]] = {
+_CONTAINERS: Mapping[Any, Callable[[Sequence[Any], bool], Check]] = {
     list: _items("list", list),
     tuple: _items("tuple", tuple),
     frozenset: _items("set", frozenset),
@@ -382,14 +317,14 @@ _CONTAINERS: Mapping[Any, Callable[[Sequence[Any], bool], Callable[[Any], Any]]]
 }
 
 
-def _named_tuple(kind: Any, finite: bool) -> Callable[[Any], Any]:
+def _named_tuple(kind: Any, finite: bool) -> Check:
     whole = _items("tuple", tuple)([*get_type_hints(kind, include_extras=True).values()], finite)
     return lambda value: value if isinstance(value, kind) else kind(*whole(value))
 
 
-def _dataclass(kind: Any, finite: bool) -> Callable[[Any], Any]:
+def _dataclass(kind: Any, finite: bool) -> Check:
     """Of a mapping; unknown names are ignored, because newer versions may write them, unless the class forbids them."""
-    checks: dict[str, Callable[[Any], Any]] = {}
+    checks: dict[str, Check] = {}
 
     def checked(value: Any) -> Any:
         from dataclasses import MISSING as NO_DEFAULT

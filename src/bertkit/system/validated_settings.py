@@ -3,18 +3,90 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar, get_args, get_origin
 
 from bertkit.errors import ConfigError
-from bertkit.system.typed_values import MISSING, Field, FieldInfo, Finding, WrongValueError, explain
+from bertkit.system.typed_values import MISSING, Check, Finding, WrongValueError, checker, explain
 
 if TYPE_CHECKING:
     from inspect import Signature
 
-__all__ = ["Field", "FileSettings", "Settings"]
-
 MadeT = TypeVar("MadeT")
+
+
+class FieldInfo:
+    """A field of a class of settings: its default, its description, and the bounds of its values.
+
+    ``annotation`` is the type, ``metadata`` what else its annotation says; they are evaluated when first asked for.
+    """
+
+    def __init__(self, default: Any, description: str | None, alias: str | None, **bounds: Any) -> None:
+        self.default, self.description, self.alias = default, description, alias
+        self.bounds = {name: bound for name, bound in bounds.items() if bound is not None}
+        self._hint: Any = None
+        self._module = ""
+        self._check: Check | None = None
+
+    def bound_to(self, hint: Any, module: str) -> FieldInfo:
+        """Itself, with the annotation that it has in a module."""
+        self._hint, self._module = hint, module
+        return self
+
+    @property
+    def hint(self) -> Any:
+        """The whole annotation."""
+        if isinstance(self._hint, str):
+            self._hint = eval(self._hint, dict(vars(sys.modules[self._module])))
+        return self._hint
+
+    @property
+    def annotation(self) -> Any:
+        """The type alone."""
+        return get_args(self.hint)[0] if get_origin(self.hint) is Annotated else self.hint
+
+    @property
+    def metadata(self) -> tuple[Any, ...]:
+        """What stands beside the type in ``Annotated``."""
+        return tuple(get_args(self.hint)[1:]) if get_origin(self.hint) is Annotated else ()
+
+    def is_required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is MISSING
+
+    def get_default(self) -> Any:
+        """The default; a list or dictionary is a new one every time."""
+        return self.default.copy() if isinstance(self.default, list | dict) else self.default
+
+    def checked(self, value: Any, finite: bool) -> Any:
+        """The value in the field's type and within its bounds, or a WrongValueError; ``finite``: no NaN, infinity."""
+        if self._check is None:
+            self._check = checker(self.hint, finite=finite, bounds=self.bounds)
+        return self._check(value)
+
+
+def Field(  # noqa: N802  (it stands where a class of fields would)
+    default: Any = MISSING,
+    *,
+    description: str | None = None,
+    alias: str | None = None,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+    min_length: int | None = None,
+    max_length: int | None = None,
+    pattern: str | None = None,
+) -> Any:
+    """The default of a field with what else is known of it; without a default it must be given.
+
+    The default is not checked; a list or dictionary is copied for every instance. ``description`` is for ``--help`` and
+    the reference, ``alias`` the name in files, where that is no name in Python. ``ge``, ``gt``, ``le`` and ``lt`` bound
+    numbers, the lengths texts and lists; ``pattern`` is searched in texts.
+    """
+    lengths = {"min_length": min_length, "max_length": max_length}
+    return FieldInfo(default, description, alias, ge=ge, gt=gt, le=le, lt=lt, **lengths, pattern=pattern)
 
 
 class _OfClass(Generic[MadeT]):
