@@ -11,6 +11,7 @@ import operator
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING as NO_DEFAULT
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -327,8 +328,6 @@ def _dataclass(kind: Any, finite: bool) -> Check:
     checks: dict[str, Check] = {}
 
     def checked(value: Any) -> Any:
-        from dataclasses import MISSING as NO_DEFAULT
-
         if isinstance(value, kind):
             return value
         if not checks:  # at the first value, because the class may name itself

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import field as dataclass_field
+from dataclasses import fields, is_dataclass, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar, get_args, get_origin
 
 from bertkit.errors import ConfigError
@@ -128,12 +130,10 @@ def _default(field: FieldInfo, missing: Any) -> Any:
 
 def _as_dataclass_fields(owner: type[Settings]) -> dict[str, Any]:
     """The fields as those of a dataclass, of which the command line makes its options."""
-    from dataclasses import field, make_dataclass
-
     made = []
     for name, info in owner.model_fields.items():
         default: Any = {} if info.is_required() else {"default_factory": info.get_default}
-        made.append((name, info.hint, field(metadata={"help": info.description}, kw_only=True, **default)))
+        made.append((name, info.hint, dataclass_field(metadata={"help": info.description}, kw_only=True, **default)))
     found: dict[str, Any] = vars(make_dataclass(owner.__name__, made))["__dataclass_fields__"]
     return found
 
@@ -179,14 +179,14 @@ class Settings:
         return made
 
     def _fill(self, values: Mapping[str, Any]) -> None:
-        fields, findings = type(self).model_fields, list[Finding]()
+        known, findings = type(self).model_fields, list[Finding]()
         found: dict[str, Any] = {}
         try:
             values = self._prepared(dict(values))
         except ValueError as error:
             raise WrongValueError([Finding((), values, str(error), whole=True)]) from None
         unknown = dict(values)
-        for name, field in fields.items():
+        for name, field in known.items():
             given = unknown.pop(field.alias or name, MISSING)
             if given is not MISSING:
                 self._take(name, field, given, found, findings)
@@ -198,7 +198,7 @@ class Settings:
         if findings:
             raise WrongValueError(findings)
         self.__dict__.update(found)
-        names = (name for name, field in fields.items() if (field.alias or name) in values)
+        names = (name for name, field in known.items() if (field.alias or name) in values)
         object.__setattr__(self, "_given", frozenset(names))
         try:
             self._check()
@@ -301,8 +301,8 @@ class Settings:
 def _plain(value: Any, mode: str, leaving: Mapping[str, bool]) -> Any:
     if isinstance(value, Settings):
         return value.model_dump(mode=mode, **leaving)  # type: ignore[arg-type]
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name), mode, leaving) for name in value.__dataclass_fields__}
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name), mode, leaving) for each in fields(value)}
     if isinstance(value, list | tuple):
         made = [_plain(item, mode, leaving) for item in value]
         return made if mode == "json" or isinstance(value, list) else tuple(made)
