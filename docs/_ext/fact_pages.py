@@ -50,7 +50,7 @@ def _settings() -> str:
 
 
 def _setting(name: str, field: Any) -> str:
-    default = field.get_default(call_default_factory=True) if not field.is_required() else "required"
+    default = field.get_default() if not field.is_required() else "required"
     shown = "*chosen*" if default is None else f"`{default}`"
     return f"| `{name}` | {shown} | {escaped(field.description or '')} |"
 

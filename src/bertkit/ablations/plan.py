@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
-from pydantic import Field
-
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.presets import preset
 from bertkit.errors import BertkitError, ConfigError, did_you_mean
 from bertkit.system.settings_files import settings_of_table
 from bertkit.system.untrusted_files import Json
-from bertkit.system.validated_settings import Settings
+from bertkit.system.validated_settings import Field, Settings
 from bertkit.tasks.registry import form_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.pretraining.objectives import network_class

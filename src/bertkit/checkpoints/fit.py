@@ -84,7 +84,7 @@ def requested(config: ConfigT, options: Options) -> ConfigT:
         kind = getattr(given, "model_type", type(given).__name__)
         raise InputError(f"config= is of the {kind} family, and the checkpoint is a {config.model_type}")
     config = config if given is None else given
-    fields = {*(name for name, _ in config), *LABELS} - {"pooling"}
+    fields = {*config.model_fields, *LABELS} - {"pooling"}
     changes = {name: value for name, value in options.items() if name in fields and value is not None}
     if changes.get("num_labels") == config.num_labels and "id2label" not in changes and "label2id" not in changes:
         del changes["num_labels"]

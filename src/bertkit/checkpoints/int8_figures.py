@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field
+from bertkit.system.validated_settings import Field
 
 Positive = Annotated[float, Field(gt=0.0)]
 #: Points of the main metric that may be lost: in any case, and where the paired interval reaches 0, so that it may be

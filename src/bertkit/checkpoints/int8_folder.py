@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import Field
-
 from bertkit.checkpoints.huggingface import INT8_WEIGHTS
 from bertkit.checkpoints.int8_figures import Measured
 from bertkit.errors import CheckpointError
 from bertkit.system.json_files import read_json
+from bertkit.system.validated_settings import Field
 
 #: Beside the weights, what makes a folder one of a model in 8 bits.
 FACTS = "quantization.json"

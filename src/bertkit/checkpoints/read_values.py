@@ -5,6 +5,7 @@ For what happens to memory maps when the file changes, see ``docs/decisions/0020
 
 from __future__ import annotations
 
+import math
 import mmap
 import threading
 from collections.abc import Iterable, Mapping
@@ -92,10 +93,18 @@ def _values(reader: _Reader, row: Row, tensors: Mapping[str, TensorInfo], kind: 
     first = tensors[row.theirs[0]]
     if not in_memory and len(row.theirs) == 1 and first.dtype == kind and (mapped := reader.map(first)) is not None:
         return mapped
-    whole = np.empty(row.shape, KINDS[kind])
+    whole = np.empty(row.shape, KINDS[kind]) if in_memory else _own_pages(row.shape, np.dtype(KINDS[kind]))
     for name, part in zip(row.theirs, np.split(whole, len(row.theirs)), strict=True):
         reader.read(tensors[name], part, kind)
     return whole
+
+
+def _own_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Values:
+    """An array that :func:`drop_pages` can give back, as it can one on the pages of a file; small ones are not."""
+    size = math.prod(shape) * dtype.itemsize
+    if size < _CHECK_BYTES:
+        return np.empty(shape, dtype)
+    return np.frombuffer(mmap.mmap(-1, size, access=mmap.ACCESS_COPY), dtype).reshape(shape)
 
 
 def _check_ties(match: Match, tensors: Mapping[str, TensorInfo], by_name: Mapping[str, Values], kind: str) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
 from bertkit.config.sentence_config import POOLING_MODES, PoolingMode, Similarity
-from bertkit.system.validated_settings import FileSettings
+from bertkit.system.validated_settings import Field, FileSettings
 
 _Nothing = Annotated[dict[str, Any], Field(max_length=0)] | Annotated[list[Any], Field(max_length=0)] | None
 _Vector = Literal["sentence_embedding"]

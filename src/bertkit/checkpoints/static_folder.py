@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from pydantic import Field
 from safetensors.numpy import save
 
 from bertkit.checkpoints.safetensors_format import (
@@ -33,7 +32,7 @@ from bertkit.errors import CheckpointError, ConfigError, ResourceError, shorten
 from bertkit.ragged import Floats
 from bertkit.system.json_files import write_json
 from bertkit.system.untrusted_files import Json, is_there, read_object
-from bertkit.system.validated_settings import FileSettings
+from bertkit.system.validated_settings import Field, FileSettings
 
 #: ``model_type`` in a ``config.json`` of model2vec.
 MODEL2VEC = "model2vec"
@@ -50,7 +49,7 @@ class Model2VecFile(FileSettings):
     """``config.json`` of model2vec; fields that only say how the vectors were made are read and not used."""
 
     model_type: str = MODEL2VEC
-    architectures: list[str] = Field(default_factory=list)
+    architectures: list[str] = Field([])
     normalize: bool = False
     max_length: int | None = Field(None, ge=1)
     hidden_dim: int | None = Field(None, ge=1)

@@ -7,10 +7,9 @@ of a :class:`bertkit.BertModel`, which holds the weights and is passed as ``mode
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from bertkit.config import bert_config as settings
@@ -18,6 +17,7 @@ from bertkit.errors import ConfigError, InputError
 from bertkit.model import models as bert
 from bertkit.model.activations import ACTIVATIONS
 from bertkit.model.padded import PackedModel
+from bertkit.system.validated_settings import Field
 
 __all__ = ["BertConfig", "BertModel", "gather_indexes", "gelu", "get_shape_list"]
 
@@ -40,7 +40,7 @@ class BertConfig(settings.BertConfig):
         ConfigError: as :class:`bertkit.BertConfig`; no ``vocab_size``.
     """
 
-    type_vocab_size: Annotated[int, Field(ge=1, le=1024, description="segments (sentence A, sentence B)")] = 16
+    type_vocab_size: int = Field(16, ge=1, le=1024, description="segments (sentence A, sentence B)")
 
     def __init__(self, vocab_size: int | None = None, *shape: Any, **values: Any) -> None:
         if vocab_size is None:

@@ -328,7 +328,7 @@ def _refuse_stream(arguments: Mapping[str, Any], options: Callable[[], list[str]
     """``-`` means standard input for texts and files that are read, and nothing elsewhere."""
     for name, value in arguments.items():
         several = isinstance(value, tuple | list)
-        if is_dataclass(value) or hasattr(value, "model_fields_set"):
+        if is_dataclass(value):
             _refuse_stream(vars(value), options)
         elif name in (READ_STREAM_AMONG if several else READS_STREAM):
             continue
@@ -343,6 +343,8 @@ def _check_counts(arguments: Mapping[str, Any]) -> None:
     """Refuse a count below 1, or below 0 of :data:`MAY_BE_ZERO`, before any work; settings classes check themselves."""
     for name, value in arguments.items():
         least = 0 if name in MAY_BE_ZERO else 1
+        if hasattr(value, "model_fields_set"):
+            continue
         if is_dataclass(value):
             _check_counts(vars(value))
         elif isinstance(value, int) and not isinstance(value, bool) and name not in NO_COUNTS and value < least:

@@ -6,13 +6,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from bertkit.cli.file_options import FileColumns
 from bertkit.errors import ConfigError, DataError, did_you_mean
 from bertkit.habit_table import option_for, remedy
 from bertkit.system.settings_files import read_settings_file
-from bertkit.system.validated_settings import explain_validation
+from bertkit.system.typed_values import WrongValueError, typed
 
 if TYPE_CHECKING:
     from bertkit.tasks import Task as AnyTask
@@ -61,9 +59,9 @@ def _head(path: Path, name: str, facts: Any, on_error: OnError) -> tuple[AnyTask
             hint = f" (did you mean {near.removeprefix('--')!r}?)" if near else did_you_mean(option, known)
             raise DataError(f"{where} has no option {option!r}{hint}; it has {', '.join(known)}")
     try:
-        columns = TypeAdapter(FileColumns).validate_python(given)
-    except ValidationError as error:
-        raise DataError(f"{where}: {explain_validation(error, ())}") from None
+        columns = typed(given, FileColumns)
+    except WrongValueError as error:
+        raise DataError(f"{where}: {error}") from None
     try:
         return columns.of(task).task(task, Path(place), on_error), place
     except ConfigError as error:

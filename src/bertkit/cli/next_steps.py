@@ -149,7 +149,7 @@ def has_mistakes(run: Path) -> bool:
 def _flat(values: Given) -> Iterator[tuple[str, Any]]:
     """The options and arguments that were given, also those that stand in a class of options."""
     for name, value in values.items():
-        if is_dataclass(value) or hasattr(value, "model_fields_set"):
+        if is_dataclass(value):
             yield from _flat(vars(value))
         else:
             yield name, value

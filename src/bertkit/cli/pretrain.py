@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
-from pydantic import Field
 
 from bertkit.cli.amounts import seconds_of
 from bertkit.cli.common_options import Output, write_json, write_line
 from bertkit.errors import ConfigError, counted
 from bertkit.system.console import set_quiet
+from bertkit.system.validated_settings import Field
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig, load_recipe, recipe_names
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Options(PretrainConfig):
     """The settings on the command line, where ``--max-time`` replaces ``max_seconds``."""
 
-    max_seconds: Annotated[float | None, Parameter(show=False), Field(gt=0, allow_inf_nan=False)] = None
+    max_seconds: Annotated[float | None, Parameter(show=False), Field(gt=0)] = None
 
 
 @Parameter(name="*")

@@ -13,12 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.system.model_sources import ADAPTER, MAX_ADAPTER_BYTES
 from bertkit.system.untrusted_files import Json, open_regular, read_object, strict_json
-from bertkit.system.validated_settings import FileSettings
+from bertkit.system.validated_settings import Field, FileSettings
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 #: Where the adapter of a model with another pooling than that of [CLS] is, which other software must not find.
@@ -67,8 +65,8 @@ class AdapterConfig(FileSettings):
     use_rslora: bool = False
     target_modules: str | tuple[str, ...] | None = None
     modules_to_save: tuple[str, ...] | None = None
-    rank_pattern: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
-    alpha_pattern: dict[str, float] = Field(default_factory=dict)
+    rank_pattern: dict[str, Annotated[int, Field(ge=1)]] = Field({})
+    alpha_pattern: dict[str, float] = Field({})
     bias: Literal["none"] = "none"
 
     def replace(self, **changes: Any) -> AdapterConfig:

@@ -8,9 +8,7 @@ checkpoints need different values of it; keys that do not affect the arithmetic 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
-
-from pydantic import Field, model_validator
+from typing import Any, Literal
 
 from bertkit.config.config_file import OF_CALLS, ConfigFile
 from bertkit.config.families import (
@@ -26,6 +24,7 @@ from bertkit.config.family_forms import FULL, SLIDING, canonical, check_family, 
 from bertkit.config.labels import check_labels, merged_labels
 from bertkit.errors import ConfigError, did_you_mean
 from bertkit.system.untrusted_files import Json
+from bertkit.system.validated_settings import Field
 
 #: What a token attends to: all others, or itself and those to its left, or to its right.
 Direction = Literal["both", "left-to-right", "right-to-left"]
@@ -111,13 +110,9 @@ class BertConfig(ConfigFile, FamilyFields):
         of_file = theirs or kind.startswith(OWN_MODEL_TYPE) or bool(values.keys() & _FILE_KEYS)
         super().__init__(**(self._read(values) if of_file else values))
 
-    @model_validator(mode="before")
     @classmethod
-    def _defaults_and_labels(cls, values: Any) -> Any:
+    def _prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Fill in the family's defaults, also for None, and ``id2label`` from its other forms."""
-        if not isinstance(values, dict):
-            return values
-        values = dict(values)
         defaults = _family(values.get("model_type", "bert")).defaults
         values.update({name: value for name, value in defaults.items() if values.get(name) is None})
         for name in ("tie_word_embeddings", "pad_token_id"):
@@ -126,8 +121,7 @@ class BertConfig(ConfigFile, FamilyFields):
         labels = merged_labels(*(values.pop(name, None) for name in ("id2label", "label2id", "num_labels")))
         return values if labels is None else {**values, "id2label": labels}
 
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
+    def _check(self) -> None:
         for name in _OWN_FIELDS - self.family.own:
             if getattr(self, name) is not None:
                 raise ValueError(f"the {self.model_type} family has no field {name}, got {getattr(self, name)!r:.80}")
@@ -150,7 +144,6 @@ class BertConfig(ConfigFile, FamilyFields):
                 f"{self.model_type} family they begin at pad_token_id + 1 = {self.first_position}"
             )
         check_labels(self.id2label)
-        return self
 
     @property
     def num_labels(self) -> int:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import Field
-
 from bertkit.config.adapter_config import with_adapter
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.habit_table import no_attribute, remedy
@@ -16,7 +14,7 @@ from bertkit.system.atomic_files import write_atomically
 from bertkit.system.model_sources import adapted_folder, resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json, is_there, read_object, read_regular, strict_json
-from bertkit.system.validated_settings import FileSettings
+from bertkit.system.validated_settings import Field, FileSettings
 
 #: The file of a checkpoint folder that holds the shape.
 CONFIG = "config.json"
@@ -130,10 +128,7 @@ class ConfigFile(FileSettings):
     def __getattr__(self, name: str) -> Any:
         if name in ("return_dict", "use_return_dict"):  # read in a forward of one's own
             return True
-        try:
-            return super().__getattr__(name)  # type: ignore[misc]  # which pydantic has, but hides from type checkers
-        except AttributeError:
-            raise no_attribute(self, "config.", name, type(self).model_fields) from None
+        raise no_attribute(self, "config.", name, type(self).model_fields)
 
     @classmethod
     def ignores(cls, name: str) -> bool:

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 from zlib import crc32
 
-from pydantic import Field
-
 from bertkit.errors import CheckpointError
 from bertkit.system.checksums import not_as_written
 from bertkit.system.json_files import as_stored, parsed, read_json, write_json
 from bertkit.system.model_sources import HEADS
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json, is_there
-from bertkit.system.validated_settings import FileSettings
+from bertkit.system.validated_settings import Field, FileSettings
 
 #: The file in a model's folder. A model without one decides by its logits alone.
 DECISION = "decision.json"

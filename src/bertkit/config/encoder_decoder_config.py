@@ -11,8 +11,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
-
 from bertkit.config.config_file import OF_CALLS, ConfigFile
 from bertkit.config.families import ENCODER_DECODERS, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Fixed
 from bertkit.config.family_fields import Probability, Size
@@ -20,6 +18,7 @@ from bertkit.config.labels import check_labels, merged_labels
 from bertkit.config.tower import FEED_FORWARDS, Activation, Tower
 from bertkit.errors import ConfigError
 from bertkit.system.untrusted_files import Json
+from bertkit.system.validated_settings import Field
 
 #: Fields that say how to generate; the defaults of ``generate`` where there is no ``generation_config.json``.
 TOKENS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id")
@@ -48,20 +47,17 @@ class EncoderDecoderConfig(ConfigFile):
     tie_word_embeddings: bool = Field(True, description="whether the output reads the table of word embeddings")
     architectures: list[str] | None = Field(None, description="classes that the file was saved from")
 
-    @model_validator(mode="before")
     @classmethod
-    def _labels(cls, values: Any) -> Any:
-        values = {name: value for name, value in dict(values).items() if value is not None}
+    def _prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
+        values = {name: value for name, value in values.items() if value is not None}
         labels = merged_labels(*(values.pop(name, None) for name in ("id2label", "label2id", "num_labels")))
         return values if labels is None else {**values, "id2label": labels}
 
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
+    def _check(self) -> None:
         for name in ("pad_token_id", *TOKENS):
             if (number := getattr(self, name)) is not None and number >= self.vocab_size:
                 raise ValueError(f"{name}={number} is outside the vocabulary of {self.vocab_size}")
         check_labels(self.id2label)
-        return self
 
     @property
     def init_range(self) -> float:
@@ -225,14 +221,13 @@ class BartConfig(EncoderDecoderConfig):
         {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}, description="name of each label, numbered from 0"
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _two_labels(cls, values: Any) -> Any:
+    def _prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Files leave out what is the default elsewhere: three labels of a BART, two of an mBART."""
         named = any(values.get(name) is not None for name in ("id2label", "label2id", "num_labels"))
         if named or values.get("model_type") != "mbart":
-            return values
-        return {**values, "id2label": {0: "LABEL_0", 1: "LABEL_1"}}
+            return super()._prepared(values)
+        return super()._prepared({**values, "id2label": {0: "LABEL_0", 1: "LABEL_1"}})
 
     @property
     def init_range(self) -> float:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
-
-from bertkit.system.validated_settings import Settings
+from bertkit.system.validated_settings import Field, Settings
 
 Size = Annotated[int, Field(ge=1, le=65_536)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]

@@ -8,13 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
-
 from bertkit.config.config_file import MAX_CONFIG_BYTES
 from bertkit.errors import CheckpointError, ConfigError, did_you_mean
 from bertkit.habit_table import remedy
 from bertkit.system.untrusted_files import Json, read_object
-from bertkit.system.validated_settings import FileSettings, Settings
+from bertkit.system.validated_settings import Field, FileSettings, Settings
 
 #: The file in a model's folder.
 GENERATION = "generation_config.json"
@@ -67,8 +65,7 @@ class GenerationSettings(FileSettings, GenerationOptions):
     )
     min_length: int = Field(0, ge=0, le=1_000_000, description="min_new_tokens, counted likewise")
 
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
+    def _check(self) -> None:
         if self.num_return_sequences > self.num_beams and not self.do_sample:
             raise ValueError(
                 f"num_return_sequences={self.num_return_sequences} texts need as many num_beams, got {self.num_beams}; "
@@ -80,7 +77,6 @@ class GenerationSettings(FileSettings, GenerationOptions):
             )
         if self.shortest >= self.longest:
             raise ValueError(f"at least {self.shortest} new tokens and at most {self.longest - 1} cannot both be")
-        return self
 
     @property
     def longest(self) -> int:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field
-
-from bertkit.system.validated_settings import Settings
+from bertkit.system.validated_settings import Field, Settings
 
 #: The file of a run folder that says what the model was trained for, and how it read its data.
 RUN_SETTINGS = "finetune.json"

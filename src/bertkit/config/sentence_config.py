@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal, Self, get_args
-
-from pydantic import Field, model_validator
+from typing import Literal, get_args
 
 from bertkit.errors import InputError, did_you_mean
-from bertkit.system.validated_settings import Settings
+from bertkit.system.validated_settings import Field, Settings
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 POOLING_MODES: tuple[PoolingMode, ...] = get_args(PoolingMode)
@@ -97,8 +95,7 @@ class SentenceConfig(Settings):
     lower_case: bool = Field(False, description="Lower-case texts first, also for a tokenizer that keeps capitals.")
     dimensions: int | None = Field(None, ge=1, description="Keep only the first numbers of a vector; None: all.")
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self) -> None:
         if not self.pooling or len(set(self.pooling)) < len(self.pooling):
             raise ValueError(f"pooling = {list(self.pooling)}: expected one mode or several different ones")
         if self.default_prompt_name is not None and self.default_prompt_name not in self.known_prompts:
@@ -106,7 +103,6 @@ class SentenceConfig(Settings):
                 f"default_prompt_name = {self.default_prompt_name!r}: there are the prompts "
                 f"{', '.join(self.known_prompts)}"
             )
-        return self
 
     @property
     def known_prompts(self) -> dict[str, str]:

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-
 from bertkit.errors import CheckpointError
 from bertkit.system.checksums import checksum_of, not_as_written
 from bertkit.system.json_files import parsed, read_json, write_json
 from bertkit.system.untrusted_files import is_there
-from bertkit.system.validated_settings import FileSettings
+from bertkit.system.validated_settings import Field, FileSettings
 
 Variant = Literal["packed", "padded"]
 #: The file of each variant. ``model.onnx`` is the one that other software looks for.
@@ -28,8 +26,8 @@ class Graph(FileSettings):
 
     file: str
     sha256: str | None = None
-    inputs: dict[str, list[str]] = Field(default_factory=dict)
-    outputs: dict[str, list[str]] = Field(default_factory=dict)
+    inputs: dict[str, list[str]] = Field({})
+    outputs: dict[str, list[str]] = Field({})
     largest_difference: float | None = Field(None, ge=0)
 
 
@@ -50,8 +48,8 @@ class Manifest(FileSettings):
     bertkit: str = ""
     torch: str = ""
     problem_type: str | None = None
-    crc32: dict[str, str] = Field(default_factory=dict)
-    files: dict[str, dict[str, int | str]] = Field(default_factory=dict)
+    crc32: dict[str, str] = Field({})
+    files: dict[str, dict[str, int | str]] = Field({})
 
 
 def is_export(path: Path) -> bool:

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import Field
-
 from bertkit.errors import ConfigError
 from bertkit.server.calls import Limits
 from bertkit.system.settings_files import read_settings_file, settings_of_table
-from bertkit.system.validated_settings import Settings
+from bertkit.system.validated_settings import Field, Settings
 
 #: Before the name of a setting in the environment.
 PREFIX = "BERTKIT_"

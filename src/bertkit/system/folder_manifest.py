@@ -7,33 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from bertkit.errors import DataError
-from bertkit.system.validated_settings import explain_validation
+from bertkit.system.typed_values import WrongValueError, explain, typed
+from bertkit.system.validated_settings import Settings
 
-
-class StrictModel(BaseModel):
-    """Part of a manifest: what it does not know is an error, and nothing changes once it is read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-ModelT = TypeVar("ModelT", bound=BaseModel)
+ManifestT = TypeVar("ManifestT", bound=Settings)
 
 
 @dataclass(frozen=True)
-class FolderKind(Generic[ModelT]):
+class FolderKind(Generic[ManifestT]):
     """A kind of folder, in the words of its error messages; ``version`` is the only one that is read."""
 
-    manifest: type[ModelT]
+    manifest: type[ManifestT]
     name: str
     version: int
     called: str
     command: str
     again: str
 
-    def read(self, folder: Path) -> ModelT:
+    def read(self, folder: Path) -> ManifestT:
         """The manifest of ``folder``; anything else is a DataError."""
         path, made = folder / self.name, f"made with: {self.command}"
         try:
@@ -49,7 +41,7 @@ class FolderKind(Generic[ModelT]):
         if version != self.version:
             raise DataError(f"{path} has format version {version!r}, this bertkit reads {self.version}; {self.again}")
         try:
-            return self.manifest.model_validate(values)
-        except ValidationError as error:
-            explained = explain_validation(error, self.manifest.model_fields)[:300]
+            return typed(values, self.manifest)
+        except WrongValueError as error:
+            explained = explain(error.findings, self.manifest.model_fields)[:300]
             raise DataError(f"{path} is damaged: {explained}") from None

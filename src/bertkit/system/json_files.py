@@ -13,12 +13,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.system.atomic_files import write_atomically
+from bertkit.system.typed_values import WrongValueError, explain, typed
 from bertkit.system.untrusted_files import Json, open_regular, read_regular, strict_json
-from bertkit.system.validated_settings import explain_validation
 
 T = TypeVar("T")
 
@@ -43,10 +41,10 @@ def read_json(path: Path, kind: type[T]) -> T:
 def parsed(values: object, kind: type[T], source: str) -> T:
     """Plain data as a ``kind``, see :func:`read_json`; ``source`` says where it stands."""
     try:
-        return TypeAdapter(kind).validate_python(values)
-    except ValidationError as error:
-        raise CheckpointError(f"{source} is damaged: {explain_validation(error, ())[:300]}") from None
-    except ConfigError as error:  # a ``kind`` that is itself a model of settings
+        return typed(values, kind)
+    except WrongValueError as error:
+        raise CheckpointError(f"{source} is damaged: {explain(error.findings, ())[:300]}") from None
+    except ConfigError as error:  # of settings that are refused as a whole
         raise CheckpointError(f"{source} is damaged: {error}") from None
 
 

@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
-
 from bertkit.config.file_columns import EncodedOptions, FileOptions, Option, TextTable
 from bertkit.errors import ConfigError
 from bertkit.habit_table import remedy
-from bertkit.system.validated_settings import explain_validation
+from bertkit.system.typed_values import WrongValueError, explain, typed
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import KINDS, Task, form_of, get_task, part_of
 
@@ -110,9 +108,9 @@ def task_of(
         raise ConfigError(f"task {name} has no option or setting {option!r}{meant}; to read data {takes}")
     hints = get_type_hints(kind)
     try:
-        files = TypeAdapter(kind).validate_python({name: _typed(value, hints[name]) for name, value in options.items()})
-    except ValidationError as error:
-        raise ConfigError(explain_validation(error, taken)) from None
+        files = typed({name: _typed(value, hints[name]) for name, value in options.items()}, kind)
+    except WrongValueError as error:
+        raise ConfigError(explain(error.findings, taken)) from None
     return files.task(name, data if isinstance(data, Path) else Path(data), on_error)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from bertkit.config.bert_config import OWN_MODEL_TYPE
 from bertkit.errors import CheckpointError, InputError, did_you_mean
 from bertkit.system.model_sources import ADAPTER, adapted_folder, resolve
 from bertkit.system.untrusted_files import is_there
@@ -103,8 +104,6 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
         if path.suffix == ".json":
             return _class_of_json(path)
         return _FILES.get(path.name, AlbertTokenizer if path.suffix == ".model" else BertTokenizer)
-    from bertkit.config.bert_config import OWN_MODEL_TYPE  # here, because it imports pydantic
-
     model_type = None
     for name in ("tokenizer_config.json", "config.json"):
         file = path / name

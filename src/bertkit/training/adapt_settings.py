@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pydantic import Field
-
-from bertkit.system.validated_settings import Settings
+from bertkit.system.validated_settings import Field, Settings
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
 
 #: Default passes over the text (Gururangan et al. 2020 make 100 with 256 examples per step), and the most

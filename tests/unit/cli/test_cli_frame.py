@@ -282,8 +282,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["classify", "--model"], "--model"),
         (["embed", "--model", "x", "--pooling", "mena", "text"], 'Choose from: "model", "mean", "cls", "max"'),
         (["embed", "--model", "x", "--seed", "one", "text"], 'unable to convert "one" into int'),
-        ([*FINETUNE, "--seeds", "0"], "finetune: --seeds '0': "),
-        ([*FINETUNE, "--protocol", "new"], "finetune: --protocol 'new': "),
+        ([*FINETUNE, "--seeds", "0"], "finetune: --seeds 0: "),
+        ([*FINETUNE, "--protocol", "new"], 'finetune: Invalid value "new" for --protocol'),
         (["inspect"], "MODEL"),
     ],
 )
@@ -491,6 +491,8 @@ def whole_numbers(of: Any) -> set[str]:
     """Names of the parameters or fields that hold a whole number, but for those of settings, which check themselves."""
     found = set()
     for name, kind in get_type_hints(of).items():
+        if hasattr(kind, "model_fields"):
+            continue
         if is_dataclass(kind):
             found |= whole_numbers(kind)
         elif (name != "return" and kind is int) or (get_origin(kind) in (Union, UnionType) and int in get_args(kind)):

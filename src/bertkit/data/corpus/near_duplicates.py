@@ -12,15 +12,15 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field
 
 from bertkit.data.corpus.documents import Document
 from bertkit.data.counter_random import UInt64, bits
 from bertkit.errors import InputError, ResourceError, counted
+from bertkit.system.validated_settings import Field
 
 #: Words in a shingle.
 SHINGLE_WORDS = 5
@@ -46,7 +46,7 @@ _WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W\u3040-\u30f
 class DedupReport:
     """Documents kept and dropped; UTF-8 bytes of the latter, with line ends; first pairs of sources (dropped, kept)."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")  # a manifest holds one
+    forbids_unknown: ClassVar[bool] = True  # a manifest holds one
 
     kept: Annotated[int, Field(ge=0)] = 0
     exact: Annotated[int, Field(ge=0)] = 0

@@ -17,16 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import Field, field_validator
 
 from bertkit.data.corpus.near_duplicates import DedupReport
 from bertkit.errors import DataError
-from bertkit.system.folder_manifest import FolderKind, StrictModel
+from bertkit.system.folder_manifest import FolderKind
+from bertkit.system.validated_settings import Field, Settings
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.digest import tokenizer_digest
 from bertkit.tokenization.vocabulary import UnigramVocabulary, Vocabulary
@@ -42,7 +42,7 @@ Setting = str | int | None
 NumberT = TypeVar("NumberT", bound=np.integer)
 
 
-class Counts(StrictModel):
+class Counts(Settings):
     """Amount of text in any part of a store; ``text_bytes`` has one more for the end of each sentence."""
 
     num_documents: Count = 0
@@ -58,7 +58,7 @@ class Counts(StrictModel):
         return Counts(**dict(zip(Counts.model_fields, map(sum, zip(*rows, strict=True)), strict=False)))
 
 
-class Shard(StrictModel):
+class Shard(Settings):
     """One file of a store. ``name`` contains no folder, so that a manifest cannot point elsewhere."""
 
     name: Annotated[str, Field(pattern=r"^tokens-\d{5,}(-of-\d{5,})?\.parquet$")]
@@ -67,7 +67,7 @@ class Shard(StrictModel):
     counts: Counts
 
 
-class TokenizerFacts(StrictModel):
+class TokenizerFacts(Settings):
     """The tokenizer that made the ids: see :func:`tokenizer_digest`. ``num_tokens`` includes added tokens."""
 
     sha256: Sha256
@@ -82,7 +82,7 @@ class TokenizerFacts(StrictModel):
         return cls(sha256=tokenizer_digest(tokenizer), num_tokens=len(tokenizer), do_lower_case=lower)
 
 
-class StoreManifest(StrictModel):
+class StoreManifest(Settings):
     """Content of ``manifest.json``. Like the shards, it is a pure function of the input: no date, no path."""
 
     format_version: Literal[1] = 1
@@ -93,13 +93,13 @@ class StoreManifest(StrictModel):
     shards: tuple[Shard, ...]
     duplicates: DedupReport | None = None
 
-    @field_validator("duplicates", mode="before")
     @classmethod
-    def _every_number(cls, report: object) -> object:
+    def _prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
         """The defaults of DedupReport are for one that is still being filled."""
+        report = values.get("duplicates")
         if isinstance(report, dict) and (missing := {each.name for each in fields(DedupReport)} - report.keys()):
             raise ValueError(f"duplicates lacks {', '.join(sorted(missing))}")
-        return report
+        return values
 
 
 STORE = FolderKind(

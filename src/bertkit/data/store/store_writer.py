@@ -231,7 +231,7 @@ class StoreWriter:
         try:
             values = json.loads(progress.read_bytes())
             identity, num_read = values["identity"], int(values["num_read"])
-            shards = [Shard.model_validate(shard) for shard in values["shards"]]
+            shards = [Shard(**shard) for shard in values["shards"]]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{progress} cannot be used ({error}); remove {self.path}, or {_AGAIN}") from None
         if shards and identity != self._identity:

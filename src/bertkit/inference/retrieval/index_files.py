@@ -23,13 +23,13 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from bertkit.errors import DataError, InputError, counted
 from bertkit.metrics.nearest import directions
 from bertkit.ragged import Floats, Ints
 from bertkit.system.atomic_files import disk_guard, replace_files, write_atomically
-from bertkit.system.folder_manifest import FolderKind, StrictModel
+from bertkit.system.folder_manifest import FolderKind
+from bertkit.system.validated_settings import Field, Settings
 
 MANIFEST = "index.json"
 #: Half-written files, see :mod:`bertkit.system.atomic_files`.
@@ -70,7 +70,7 @@ class Row(NamedTuple):
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
-class Block(StrictModel):
+class Block(Settings):
     """Two files; ``number`` makes their names. removed: rows that no longer count, in order."""
 
     number: Count
@@ -94,7 +94,7 @@ class Block(StrictModel):
         return np.flatnonzero(kept)
 
 
-class Manifest(StrictModel):
+class Manifest(Settings):
     """Content of ``index.json``. facts: what its vectors depend on. finished: the first build is complete.
 
     documents: the files of documents that are in it, each with the SHA-256 of its bytes.
@@ -109,7 +109,7 @@ class Manifest(StrictModel):
     finished: bool = False
     next_block: Count = 0
     blocks: tuple[Block, ...] = ()
-    documents: dict[str, str] = Field(default_factory=dict)
+    documents: dict[str, str] = Field({})
     vectors_share: Annotated[float, Field(ge=0, le=1)] | None = None
 
     @property
@@ -160,7 +160,7 @@ def write_block(folder: Path, number: int, vectors: Stored, rows: Sequence[Row])
         for name, data in zip(("vectors", "texts"), contents, strict=True)
         for what, value in (("bytes", len(data)), ("crc32", zlib.crc32(data)))
     }
-    block = Block.model_validate({"number": number, "rows": len(rows), **facts})
+    block = Block(number=number, rows=len(rows), **facts)
     advice = "What was written before stays: make room and run the same command to go on"
     with disk_guard(folder, sum(map(len, contents)), what="a block of the index", advice=advice):
         replace_files(folder, dict(zip(block.names, contents, strict=True)))

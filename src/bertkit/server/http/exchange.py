@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from bertkit.server.dialects.route import Body, Dialect, Reply, Route
 from bertkit.server.failures import Failure
 from bertkit.system.console import say
-from bertkit.system.validated_settings import explain_validation
+from bertkit.system.typed_values import Finding, explain
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -100,8 +100,22 @@ def validated(route: Route, values: Any) -> Body:
         return route.body.model_validate(values)
     except ValidationError as error:
         place = error.errors(include_url=False, include_input=False)[0]["loc"]
-        said = explain_validation(error, route.body.model_fields)
+        said = explain(_findings(error), route.body.model_fields)
         raise Failure("invalid", said, param=str(place[0]) if place else None) from None
+
+
+def _findings(error: ValidationError) -> list[Finding]:
+    """What pydantic found, as bertkit says it."""
+    return [
+        Finding(
+            each["loc"],
+            each["input"],
+            str(each["ctx"]["error"]) if each["type"] == "value_error" else each["msg"].lower(),
+            whole=each["type"] == "value_error",
+            unknown=each["type"] == "extra_forbidden",
+        )
+        for each in error.errors(include_url=False)
+    ]
 
 
 def refused(dialect: Dialect, failure: Failure, scope: Scope) -> Reply:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, field_validator
-
 from bertkit.config.reading_settings import LossName, Use
 from bertkit.config.sentence_config import checked_prompt
-from bertkit.errors import InputError
-from bertkit.system.validated_settings import Settings
+from bertkit.system.validated_settings import Field, Settings
 
 
 class EmbeddingTaskSettings(Settings):
@@ -59,10 +56,7 @@ class EmbeddingTaskSettings(Settings):
         None, description="pairs, triplets: prefix of the other texts; likewise"
     )
 
-    @field_validator("query_prompt", "document_prompt")
-    @classmethod
-    def _has_no_place(cls, prompt: str | None) -> str | None:
-        try:
-            return None if prompt is None else checked_prompt(prompt)
-        except InputError as error:
-            raise ValueError(str(error)) from None
+    def _check(self) -> None:
+        super()._check()
+        for prompt in (self.query_prompt, self.document_prompt):
+            checked_prompt(prompt or "")

@@ -14,13 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
-
 from bertkit.config.sentence_config import PoolingMode
 from bertkit.errors import ConfigError, did_you_mean
 from bertkit.system.settings_files import settings_of_table
 from bertkit.system.untrusted_files import Json
-from bertkit.system.validated_settings import Settings
+from bertkit.system.validated_settings import Field, Settings
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.pretraining.pretrain_settings import FOLDER as PRETRAINING
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig, read_recipe

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, Self
-
-from pydantic import Field, model_validator
+from typing import Literal
 
 from bertkit.config.adapter_config import AdapterConfig
 from bertkit.config.any_config import AnyConfig
@@ -13,6 +11,7 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.number_formats import Precision
 from bertkit.errors import ConfigError
+from bertkit.system.validated_settings import Field
 from bertkit.tasks.task_settings import TaskSettings
 
 #: Fewest updates of a run, because runs on small data sets fail from too few steps (Zhang et al. 2021), and the most
@@ -162,8 +161,8 @@ class FinetuneConfig(TaskSettings):
         "learn from those that the model is sure of is compared ('bertkit adapt --texts' learns from all of them)",
     )
 
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
+    def _check(self) -> None:
+        super()._check()
         if self.freeze_encoder and self.precision not in (None, "fp32", "tf32"):
             raise ValueError(
                 f"precision {self.precision} cannot be combined with freeze_encoder, which trains only the head"
@@ -200,7 +199,6 @@ class FinetuneConfig(TaskSettings):
             raise ValueError("max_steps cannot be combined with search, which chooses epochs; leave one out")
         if self.protocol == "original" and self.patience:
             raise ValueError("patience cannot be combined with protocol 'original', which keeps the last epoch")
-        return self
 
     def adapters(self, base: str, revision: str | None) -> AdapterConfig | None:
         """The adapters that are trained, for the start checkpoint of that name; None for another kind of training."""

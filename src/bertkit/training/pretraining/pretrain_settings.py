@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, model_validator
-
 from bertkit.config.any_config import AnyConfig, config_class
 from bertkit.config.number_formats import Precision
 from bertkit.config.presets import preset
@@ -27,7 +25,7 @@ from bertkit.habit_table import remedy
 from bertkit.system.paths import user_path
 from bertkit.system.settings_files import read_settings_file, settings_of_table
 from bertkit.system.untrusted_files import Json
-from bertkit.system.validated_settings import Settings
+from bertkit.system.validated_settings import Field, Settings
 
 #: Steps of a run without a limit of steps or time.
 DEFAULT_STEPS = 10_000
@@ -163,10 +161,10 @@ class PretrainConfig(Settings):
     )
     keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept; older ones are deleted")
 
-    @model_validator(mode="before")
     @classmethod
-    def _compile_of_earlier_versions(cls, values: Any) -> Any:
-        if isinstance(values, dict) and isinstance(given := values.get("compile"), bool):
+    def _prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """``compile`` as earlier versions had it, a boolean."""
+        if isinstance(given := values.get("compile"), bool):
             return {**values, "compile": "on" if given else "off"}
         return values
 
