@@ -29,8 +29,49 @@ hypothesis.settings.register_profile("campaign", max_examples=500, deadline=None
 hypothesis.settings.load_profile("change")  # that of --hypothesis-profile takes its place
 
 
+#: Files whose tests have many cases that take long together: of each test one case in so many is run by ``make test``,
+#: and all by ``make campaign``.
+SAMPLED = {
+    "end_to_end/test_compare_runs.py": 3,
+    "end_to_end/test_denoising_pretraining.py": 2,
+    "end_to_end/test_distill_kinds.py": 3,
+    "end_to_end/test_families_in_use.py": 2,
+    "end_to_end/test_training_kinds.py": 3,
+    "habits/test_habits.py": 2,
+    "parity/test_adapter_parity.py": 2,
+    "parity/test_family_parity.py": 3,
+    "parity/test_family_tokenizer_parity.py": 2,
+    "parity/test_seq2seq_parity.py": 2,
+    "parity/test_training_parity.py": 2,
+    "unit/cli/test_cli_frame.py": 3,
+    "unit/data/examples/test_denoising_batches.py": 2,
+    "unit/engine/native/test_native_encoder.py": 2,
+    "unit/engine/test_fused_families.py": 3,
+    "unit/inference/test_rows_without_token.py": 2,
+    "unit/tokenization/test_family_tokenizer_files.py": 2,
+    "unit/tokenization/test_family_tokenizer_limits.py": 3,
+    "unit/tokenization/test_tokenizer_limits.py": 2,
+    "unit/training/finetuning/test_fit.py": 2,
+    "unit/training/pretraining/test_pretrain_families.py": 2,
+    "unit/training/pretraining/test_pretrain_tokenizers.py": 2,
+}
+
+
+@pytest.hookimpl(tryfirst=True)  # before marks are chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Properties belong to the campaign as well, with more examples: ``make campaign`` asks for that profile."""
+    """Properties belong to the campaign as well, with more examples: ``make campaign`` asks for that profile.
+
+    So do most cases of the tests in :data:`SAMPLED`. Cases that are asked for by name are run.
+    """
+    seen: Counter[str] = Counter()
+    by_name = any("::" in each for each in config.args)
+    for item in items:
+        path = item.path.relative_to(REPOSITORY / "tests").as_posix()
+        if path in SAMPLED and hasattr(item, "callspec") and not by_name:
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % SAMPLED[path]:
+                item.add_marker("campaign")
+            seen[test] += 1
     if config.getoption("--hypothesis-profile") == "campaign":
         for item in items:
             if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):

@@ -74,6 +74,7 @@ print(json.dumps(outputs))
 """
 
 
+@pytest.mark.campaign  # the tutorials and their tests have one of each kind
 def test_the_tour_runs(tmp_path):
     """From top to bottom, the Python blocks as one script; names live on through the tour, in the shell too."""
     environment = {

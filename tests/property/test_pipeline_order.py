@@ -116,6 +116,8 @@ def test_the_engine_gives_one_answer_an_item_in_order(
 class Reporting:
     """What each row holds, and how long it is."""
 
+    packs_ahead = 0
+
     def __init__(self, max_tokens: int, threads: int) -> None:
         self.max_tokens, self.threads = max_tokens, threads
         self.seen: list[tuple[int, int]] = []

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
 import torch
@@ -24,6 +23,7 @@ from bertkit.model.encoder import Encoder
 from bertkit.model.kernels.chosen_rows import ChosenRows
 from bertkit.model.kernels.varlen_attention import attend_packed, backend_for, has_known_operator, varlen_capability
 from bertkit.system.console import say_once
+from bertkit.system.fork_locks import ForkSafeLock
 
 #: Set to 0, every pack launches its kernels one by one.
 SWITCH = "BERTKIT_CUDA_GRAPHS"
@@ -99,7 +99,7 @@ class CapturedEncoder(nn.Module):
         self.plain, self.record = plain, record
         self._seen: set[Fill] = set()
         self._graphs: dict[Fill, Graph] = {}
-        self._lock = Lock()  # one memory for all threads
+        self._lock = ForkSafeLock()  # one memory for all threads
         self._failed = False
 
     def forward(

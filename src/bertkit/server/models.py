@@ -177,7 +177,9 @@ class Models:
         if before is not None:
             before.stop(self._settings.grace)
         self._make_room(slot)
-        slot.facts = replace(slot.facts, revision=model.revision)
+        revision = model.revision  # reads all weights; the model may be unloaded meanwhile
+        with slot.lock:
+            slot.facts = replace(slot.facts, revision=revision)
         return True
 
     def unload(self, slot: Slot) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from bertkit.errors import DataError
-from bertkit.system.typed_values import WrongValueError, explain, typed
+from bertkit.system.typed_values import WrongValueError, typed
 from bertkit.system.validated_settings import Settings
 
 ManifestT = TypeVar("ManifestT", bound=Settings)
@@ -43,5 +43,4 @@ class FolderKind(Generic[ManifestT]):
         try:
             return typed(values, self.manifest)
         except WrongValueError as error:
-            explained = explain(error.findings, self.manifest.model_fields)[:300]
-            raise DataError(f"{path} is damaged: {explained}") from None
+            raise DataError(f"{path} is damaged: {str(error)[:300]}") from None

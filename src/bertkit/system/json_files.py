@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from bertkit.errors import CheckpointError, ConfigError
 from bertkit.system.atomic_files import write_atomically
-from bertkit.system.typed_values import WrongValueError, explain, typed
+from bertkit.system.typed_values import WrongValueError, typed
 from bertkit.system.untrusted_files import Json, open_regular, read_regular, strict_json
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ def parsed(values: object, kind: type[T], source: str) -> T:
     try:
         return typed(values, kind)
     except WrongValueError as error:
-        raise CheckpointError(f"{source} is damaged: {explain(error.findings, ())[:300]}") from None
+        raise CheckpointError(f"{source} is damaged: {str(error)[:300]}") from None
     except ConfigError as error:  # of settings that are refused as a whole
         raise CheckpointError(f"{source} is damaged: {error}") from None
 

@@ -10,7 +10,8 @@ import math
 import operator
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING as NO_DEFAULT
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -21,39 +22,43 @@ T = TypeVar("T")
 Check = Callable[[Any], Any]
 #: What has no default.
 MISSING: Any = Ellipsis
-#: Findings that a message names; a file with a list of junk has one for each of its values.
-_MAX_FINDINGS = 10
+#: Findings that a message names, and those of one field; a file with a list of junk has one for each of its values.
+_MAX_FINDINGS, _MAX_OF_FIELD = 10, 3
 _YES, _NO = frozenset(("1", "true", "t", "yes", "y", "on")), frozenset(("0", "false", "f", "no", "n", "off"))
 
 
 class Finding(NamedTuple):
     """What is wrong: at which place, with which value, and what is expected or known there.
 
-    whole: the text says all of it, place and value too. unknown: nothing has this name here.
+    whole: the text says all of it, place and value too. known: nothing has this name here; these are the names.
     """
 
     place: tuple[Any, ...]
     value: Any
     expected: str
     whole: bool = False
-    unknown: bool = False
+    known: Collection[str] | None = None
 
 
 class WrongValueError(ValueError):
     """All findings about a value."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        super().__init__(explain(findings, ()))
+        super().__init__(explain(findings))
         self.findings = findings
 
 
-def explain(findings: Sequence[Finding], fields: Iterable[str]) -> str:
-    """Findings, one clause each: field (or the nearest of ``fields``), given value, what is expected."""
-    clauses = []
-    for each in findings[:_MAX_FINDINGS]:
+def explain(findings: Sequence[Finding]) -> str:
+    """Findings, one clause each: field (or the nearest one that is known), given value, what is expected."""
+    clauses: list[str] = []
+    of_field: Counter[Any] = Counter()
+    for each in findings:
+        of_field[each.place[:1]] += 1
+        if len(clauses) == _MAX_FINDINGS or of_field[each.place[:1]] > _MAX_OF_FIELD:
+            continue
         field = ".".join(str(part)[:80] for part in each.place)
-        if each.unknown:
-            clauses.append(f"unknown field {field!r}{remedy('settings', field, fields)}")
+        if each.known is not None:
+            clauses.append(f"unknown field {field!r}{remedy('settings', str(each.place[-1]), each.known)}")
         elif each.whole:
             clauses.append(each.expected)
         elif each.value is MISSING:
@@ -339,7 +344,7 @@ def _dataclass(kind: Any, finite: bool) -> Check:
             if name not in given and field.default is NO_DEFAULT and field.default_factory is NO_DEFAULT:
                 findings.append(Finding((name,), given, "field required"))
         if getattr(kind, "forbids_unknown", False):
-            findings += [Finding((name,), given[name], "", unknown=True) for name in given if name not in fields]
+            findings += [Finding((name,), given[name], "", known=fields) for name in given if name not in fields]
         if findings:
             raise WrongValueError(findings)
         return kind(**found)

@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar, get_args, get_origin
 
 from bertkit.errors import ConfigError
-from bertkit.system.typed_values import MISSING, Check, Finding, WrongValueError, checker, explain
+from bertkit.system.typed_values import MISSING, Check, Finding, WrongValueError, checker
 
 if TYPE_CHECKING:
     from inspect import Signature
@@ -115,13 +115,16 @@ def _all_fields(owner: type[Settings]) -> dict[str, FieldInfo]:
 
 
 def _signature(owner: type[Settings]) -> Signature:
-    from inspect import Parameter, Signature
+    from inspect import Parameter, Signature, signature
 
+    _, *given = signature(owner.__init__).parameters.values()  # a class may have a constructor of its own
+    own = {each.name: each for each in given if each.kind is not Parameter.VAR_KEYWORD}
     made = [
         Parameter(name, Parameter.KEYWORD_ONLY, annotation=field.annotation, default=_default(field, Parameter.empty))
         for name, field in owner.model_fields.items()
+        if name not in own
     ]
-    return Signature(made)
+    return Signature([*own.values(), *made])
 
 
 def _default(field: FieldInfo, missing: Any) -> Any:
@@ -169,7 +172,7 @@ class Settings:
         try:
             self._fill(values)
         except WrongValueError as error:
-            raise ConfigError(explain(error.findings, type(self).model_fields)) from None
+            raise ConfigError(str(error)) from None
 
     @classmethod
     def _of(cls, values: Mapping[str, Any]) -> Self:
@@ -194,12 +197,13 @@ class Settings:
                 findings.append(Finding((name,), values, "field required"))
             else:
                 found[name] = field.get_default()
-        findings += [Finding((name,), value, "", unknown=True) for name, value in unknown.items()]
+        names = [field.alias or name for name, field in known.items()]
+        findings += [Finding((name,), value, "", known=names) for name, value in unknown.items()]
         if findings:
             raise WrongValueError(findings)
         self.__dict__.update(found)
-        names = (name for name, field in known.items() if (field.alias or name) in values)
-        object.__setattr__(self, "_given", frozenset(names))
+        given_names = (name for name, field in known.items() if (field.alias or name) in values)
+        object.__setattr__(self, "_given", frozenset(given_names))
         try:
             self._check()
         except ValueError as error:

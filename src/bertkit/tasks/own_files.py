@@ -13,7 +13,7 @@ from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 from bertkit.config.file_columns import EncodedOptions, FileOptions, Option, TextTable
 from bertkit.errors import ConfigError
 from bertkit.habit_table import remedy
-from bertkit.system.typed_values import WrongValueError, explain, typed
+from bertkit.system.typed_values import WrongValueError, typed
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import KINDS, Task, form_of, get_task, part_of
 
@@ -110,7 +110,7 @@ def task_of(
     try:
         files = typed({name: _typed(value, hints[name]) for name, value in options.items()}, kind)
     except WrongValueError as error:
-        raise ConfigError(explain(error.findings, taken)) from None
+        raise ConfigError(str(error)) from None
     return files.task(name, data if isinstance(data, Path) else Path(data), on_error)
 
 

@@ -151,7 +151,7 @@ TRANSFORMERS, BERT = "config_sentence_transformers.json", "sentence_bert_config.
         (BERT, ("max_seq_length",), "512", "max_seq_length"),
         (BERT, ("model_args",), {"attn_implementation": "eager"}, "model_args"),
         (BERT, ("transformer_task",), "fill-mask", "transformer_task = 'fill-mask'"),
-        (BERT, ("modality_config",), {"image": {}}, "unknown field 'image'"),
+        (BERT, ("modality_config",), {"image": {}}, "unknown field 'modality_config.image'"),
         (BERT, ("query_length",), 32, "query_length"),
     ],
 )  # fmt: skip

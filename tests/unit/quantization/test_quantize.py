@@ -150,6 +150,7 @@ def test_inspect_says_what_is_in_bytes(done: Quantized) -> None:
     assert "encoder.layer.0.attention.qkv" in found.render()
 
 
+@pytest.mark.campaign
 def test_an_export_answers_as_the_model(done: Quantized, tmp_path: Path, texts: list[str]) -> None:
     from bertkit.export.onnx_export import export_onnx, load_for_export
 

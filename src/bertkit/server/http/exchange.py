@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import traceback
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
 from typing import Any
 
 import orjson
@@ -100,19 +100,19 @@ def validated(route: Route, values: Any) -> Body:
         return route.body.model_validate(values)
     except ValidationError as error:
         place = error.errors(include_url=False, include_input=False)[0]["loc"]
-        said = explain(_findings(error), route.body.model_fields)
+        said = explain(_findings(error, route.body.model_fields))
         raise Failure("invalid", said, param=str(place[0]) if place else None) from None
 
 
-def _findings(error: ValidationError) -> list[Finding]:
-    """What pydantic found, as bertkit says it."""
+def _findings(error: ValidationError, fields: Collection[str]) -> list[Finding]:
+    """What pydantic found in a body with these fields, as bertkit says it."""
     return [
         Finding(
             each["loc"],
             each["input"],
             str(each["ctx"]["error"]) if each["type"] == "value_error" else each["msg"].lower(),
             whole=each["type"] == "value_error",
-            unknown=each["type"] == "extra_forbidden",
+            known=fields if each["type"] == "extra_forbidden" else None,
         )
         for each in error.errors(include_url=False)
     ]
