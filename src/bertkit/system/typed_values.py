@@ -44,8 +44,11 @@ class WrongValueError(ValueError):
     """All findings about a value."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        super().__init__(explain(findings))
+        super().__init__(findings)
         self.findings = findings
+
+    def __str__(self) -> str:  # a list of junk raises one for each value
+        return explain(self.findings)
 
 
 def explain(findings: Sequence[Finding]) -> str:
