@@ -264,7 +264,8 @@ def peer(args: argparse.Namespace, work: Path, report: dict[str, Any]) -> list[s
 
     given = list(texts(args.ragged, 2, 200))
     pq.write_table(pa.table({"n": range(len(given)), "text": given}), work / "texts.parquet")
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    one_core = {"env_vars": {"OMP_NUM_THREADS": "1"}}  # else torch takes the threads of this process
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False, runtime_env=one_core)
     ray.data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
 
