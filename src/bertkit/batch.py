@@ -81,11 +81,10 @@ class Batch:
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on ``device``. The copy to a GPU is asked for, from memory that it reads by itself, not waited for."""
-    ahead = runs_ahead(device)
+    """The tensor on ``device``. It goes to a GPU from pinned memory, and the host does not wait for the copy."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=ahead)
+    return tensor.to(device, non_blocking=runs_ahead(device))
 
 
 def pack(

@@ -53,9 +53,10 @@ def can_be_filled(model: nn.Module) -> bool:
 
 def can_be_recorded(model: ConfiguredModel) -> bool:
     """Whether graphs of the model's encoder can be made: on a GPU with variable-length attention, in its types."""
-    if os.environ.get(SWITCH) == "0" or not can_be_filled(model):
+    capability = varlen_capability(model.device)  # None on a CPU, where nothing else is looked at
+    if capability is None or os.environ.get(SWITCH) == "0" or not can_be_filled(model):
         return False
-    kernel = backend_for(varlen_capability(model.device), model.dtype, model.config.head_size)
+    kernel = backend_for(capability, model.dtype, model.config.head_size)
     hooked = any(any(map(len, hooks_of(part))) for part in computing_parts(model))
     return kernel.name == "variable-length" and has_known_operator() and not hooked
 
@@ -91,7 +92,7 @@ class Graph:
 class CapturedEncoder(nn.Module):
     """In place of an :class:`~bertkit.model.encoder.Encoder`, for inference with small packs.
 
-    The first pack of a size is computed as ever, because a graph takes longer to record than it saves once.
+    The first pack of a size is computed without a graph, because recording one takes longer than it saves once.
     """
 
     def __init__(self, plain: Encoder, record: Record) -> None:
@@ -145,7 +146,8 @@ class CapturedEncoder(nn.Module):
         assert one is not None
         offsets = one.to(x_TD.device)
         layout = Layout((fill.tokens,), offsets=offsets)
-        return Graph(x_SD, offsets, *self.record(lambda: self.plain(x_SD, layout)[0]))
+        with torch.cuda.device_of(x_SD):  # which need not be the one that CUDA takes by itself
+            return Graph(x_SD, offsets, *self.record(lambda: self.plain(x_SD, layout)[0]))
 
 
 def cuda_graph(compute: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:

@@ -185,15 +185,16 @@ class TorchBackend:
                 return self._fused.view  # made by another thread
             if self._refused is not None:
                 raise ConfigError(self._refused)
-            model, watch = self.model, Watch(self.model)
+            model = self.model
             if self.records:
-                self._fused = Fused(with_graphs(model), watch, None)
+                self._fused = Fused(with_graphs(model), Watch(model), None)
                 return self._fused.view
             library = native_library()
             if self.weight_type is None or not can_fuse(model):
                 return eval_view(model)
             assert library is not None
             now = self._now  # not self, which would hold itself by its view
+            watch = Watch(model)
             view = fuse(model, library, self.weight_type, lambda: getattr(now, "threads", 1))
             if self.precision in ("fp16", "bf16") and self._fused is None:
                 vectors = mean_vectors(view, batch), mean_vectors(eval_view(model), batch)
@@ -234,16 +235,16 @@ class TorchBackend:
         """What torch computes, in part by the library; of vectors on a CPU that are to be pooled, all."""
         device = self.place
         batch = batch_of(pack, wanted)
-        if runs_ahead(device):
-            batch = replace(batch, layout=batch.layout.with_offsets()).to(device)
         try:
             exact = float32_products(device, exact=self.exact)
             with self._limited(), torch.inference_mode(), self._autocast(), exact:
+                if device.type != "cpu":
+                    batch = replace(batch, layout=batch.layout.with_offsets()).to(device)
                 # The library computes the top layer alone.
                 network = eval_view(self.model) if wanted.layers else self._network(batch)
-                found = _outputs(network, batch if runs_ahead(device) else batch.to(device), wanted)
+                found = _outputs(network, batch, wanted)
                 if device.type == "cuda":
-                    return LateValues(found)
+                    return LateValues(found, device)
                 return {name: x.float().cpu().numpy() for name, x in found.items()}
         except torch.OutOfMemoryError as error:
             raise ResourceError(
@@ -320,10 +321,9 @@ class TorchBackend:
 class LateValues(Mapping[str, Floats]):
     """Outputs that a GPU may still be computing: the host waits for them when it reads one."""
 
-    def __init__(self, found: Mapping[str, Tensor]) -> None:
+    def __init__(self, found: Mapping[str, Tensor], device: torch.device) -> None:
         self._found = {name: x.float().to("cpu", non_blocking=True) for name, x in found.items()}
-        self._there = torch.cuda.Event()
-        self._there.record()
+        self._there = torch.cuda.current_stream(device).record_event()
 
     def __getitem__(self, name: str) -> Floats:
         self._there.synchronize()

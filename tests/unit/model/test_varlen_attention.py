@@ -348,7 +348,7 @@ def test_the_engine_s_precision_decides_on_a_gpu(monkeypatch, precision, pooling
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *args: True)
     monkeypatch.setattr(FakeTensor, "numpy", lambda x: np.zeros(x.shape, np.float32))
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x: x)  # there is no driver to do it
-    monkeypatch.setattr(torch.cuda, "Event", Mock)
+    monkeypatch.setattr(torch.cuda, "current_stream", Mock())
     config = BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     backend = TorchBackend.of(on_a_pretended_gpu(BertModel(config), mode), precision=precision)
