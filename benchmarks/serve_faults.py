@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertkit.errors import counted
-from machine import about, block, publish
+from machine import about, block, publish, resident_bytes
 from serving.fault_client import Connection, Load, Tally, embedding, refused_as, tallied, until, vectors_right
-from serving.fault_server import ADMIN, TAINT, Models, prepared, resident, served
+from serving.fault_server import ADMIN, TAINT, Models, prepared, served
 
 #: Most growth of resident memory from the first tenth of the requests to the last.
 MOST_GROWTH = 1.03
@@ -165,12 +165,12 @@ async def idle_connections(models: Models, sizes: Sizes, folder: Path) -> Row:
     with served(folder, f"model={models.folder / 'model'}") as server:
         await until(server.ready)
         load = Load(server.port, models.queries, sizes.clients)
-        before, connections = resident(server.process.pid), [Connection(server.port) for _ in range(number)]
+        before, connections = resident_bytes(server.process.pid), [Connection(server.port) for _ in range(number)]
         for connection in connections:
             await connection.open()
         await asyncio.sleep(sizes.seconds)
         alive = [await connection.ask("/health") for connection in connections[:: max(1, number // 100)]]
-        memory = resident(server.process.pid) - before
+        memory = resident_bytes(server.process.pid) - before
         for connection in connections:
             connection.close()
         tally = await load.stop()
@@ -324,9 +324,9 @@ async def memory(models: Models, sizes: Sizes, folder: Path) -> Row:
         await until(server.ready)
         load = Load(server.port, models.queries, 64)
         await until(lambda: load.tally.sent >= sizes.requests / 10, 3600)
-        early = resident(server.process.pid)
+        early = resident_bytes(server.process.pid)
         await until(lambda: load.tally.sent >= sizes.requests, 36_000)
-        late = resident(server.process.pid)
+        late = resident_bytes(server.process.pid)
         tally = await load.stop()
         after = f"{late / 1e6:.1f} MB after {sizes.requests:,}"
         note = f"{early / 1e6:.1f} MB after {sizes.requests // 10:,} requests, {after}"

@@ -163,10 +163,3 @@ def _changed(folder: Path, to: Path, tensor: str, change: Callable[[np.ndarray],
     weights[name] = np.ascontiguousarray(change(weights[name]))
     save_file(weights, to / "model.safetensors", metadata={"format": "pt"})
     (to / "fingerprint.json").unlink(missing_ok=True)
-
-
-def resident(process: int) -> int:
-    """Bytes of memory that a process holds."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024

@@ -150,7 +150,7 @@ def _file_of(in_folder: bool, example: Any) -> Row:
 
 
 class VectorRows(_Texts):
-    """``embed``; ``task``: of the run that is the model, whose data says where texts are."""
+    """``embed``. task: what the model was trained for, if it is a run; says in which columns its texts are."""
 
     may_lack = False
 

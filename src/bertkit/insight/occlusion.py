@@ -1,7 +1,8 @@
 """Which words moved a prediction, by hiding one after the other: for every engine, without torch.
 
-What loses is the probability of a label of a text, of a tag of one of its words, or of an answer. See
-:func:`bertkit.visualize.explain`, which sets integrated gradients beside it, for which torch is needed.
+The prediction is a label of the text, a tag of one of its words, or an answer; a word counts by how much the
+probability of the prediction falls when the word is hidden. :func:`bertkit.visualize.explain` adds integrated
+gradients, which need torch.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def occlusion(
     _, limit = pipe.read_limits(truncation, max_length)
     cut: Any = "only_second" if pipe.task == ANSWERS else "longest_first"
     read = ReadText.of(pipe.tokenizer, text, text_pair, limit, cut if truncation else None)
-    mask = _mask_of(pipe)
+    mask: int | None = pipe.tokenizer.mask_token_id
     if mask is None and pipe.task != TEXTS:
         raise InputError("the model has no mask that could stand for a word, and without the word others would move")
     if word is not None and not isinstance(pipe, TokenClassificationPipeline):
@@ -122,10 +123,6 @@ def occlusion(
         truncated=read.truncated,
         word=found.word,
     )
-
-
-def _mask_of(pipe: ExplainedPipeline) -> int | None:
-    return pipe.tokenizer.mask_token_id
 
 
 def _of_label(pipe: TextClassificationPipeline, copies: Ragged, label: str | None) -> _Scored:

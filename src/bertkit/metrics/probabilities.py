@@ -10,7 +10,7 @@ import numpy.typing as npt
 from bertkit.errors import InputError
 
 AnyFloats = npt.NDArray[np.floating]
-#: From which probability on a label is given that has no threshold.
+#: The threshold of a label that has none of its own.
 USUAL = 0.5
 
 

@@ -40,8 +40,7 @@ class LabelRule:
         """The labels that are given, perhaps none; of labels that exclude each other the one, or None: it abstains."""
         shares_1C = np.array([[scores[label] for label in self.labels]])
         if self.several:
-            thresholds = [self.least.get(label, self.tuned.get(label, USUAL)) for label in self.labels]
-            (given,) = given_labels(shares_1C, thresholds, several=True)
+            (given,) = given_labels(shares_1C, [self._threshold(label) for label in self.labels], several=True)
             return [label for label, is_given in zip(self.labels, given, strict=True) if is_given]
         tuned = list(self.tuned.values()) or None
         best = self.labels[int(given_labels(shares_1C, tuned, several=False)[0])]
@@ -49,10 +48,10 @@ class LabelRule:
 
     def gives(self, label: str, score: float) -> bool:
         """Whether a label, asked about alone, reaches its threshold."""
-        if label in self.least:
-            return score >= self.least[label]
-        if self.several or label in self.tuned:
-            return score >= self.tuned.get(label, USUAL)
-        if self.tuned:  # the first of two
+        own = label in self.least or label in self.tuned
+        if self.tuned and not self.several and not own:  # the first of two, given where the second is not
             return 1.0 - score < self.tuned[self.labels[1]]
-        return score >= USUAL
+        return score >= self._threshold(label)
+
+    def _threshold(self, label: str) -> float:
+        return self.least.get(label, self.tuned.get(label, USUAL))

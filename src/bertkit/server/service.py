@@ -124,10 +124,10 @@ class Service:
         return future
 
     def self_test(self, slot: Slot, batcher: Batcher) -> asyncio.Future[Answer]:
-        """Ask a model a question that nobody waits for but whoever looks after the server: the outcome to come.
+        """Ask a model a question to see whether it still computes; returns the pending outcome.
 
-        It takes the way of any request, except that it is never answered by the cache and does not count as use of the
-        model.
+        The question goes through the queue like any request, but is never answered from the cache and does not count
+        as use of the model.
 
         Raises:
             Failure: the queue is full, or the model is being unloaded.

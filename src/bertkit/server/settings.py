@@ -25,7 +25,6 @@ OTHER_NAMES: Mapping[str, str] = {
     "PAYLOAD_LIMIT": "max_body_bytes",
     "API_KEY": "api_key",
 }
-_MAX_FILE_BYTES = 1 << 20
 
 
 class ServerOptions(Settings):

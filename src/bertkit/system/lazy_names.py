@@ -38,12 +38,14 @@ def unknown_name(package: str, name: str, instead: str | None) -> AttributeError
     """The error that a module's ``__getattr__`` raises; instead: what to write for the name, if that is known.
 
     With such advice, ``from package import name`` gets an ImportError: Python replaces an AttributeError by its own
-    words about the import. Elsewhere it is an AttributeError, so that ``hasattr`` says False.
+    words about the import. Elsewhere it is an AttributeError, so that ``hasattr`` says False. The error has the advice
+    as ``instead``, too.
     """
     if instead is None:
         return AttributeError(f"module {package!r} has no attribute {name!r}")
     message = f"{package} has no {name!r}; write {instead}"
     caller = sys._getframe(2)
-    if opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM":
-        return ImportError(message, name=package)
-    return AttributeError(message, name=name)
+    imports = opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM"
+    error = ImportError(message, name=package) if imports else AttributeError(message, name=name)
+    error.instead = instead  # type: ignore[union-attr]
+    return error

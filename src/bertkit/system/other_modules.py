@@ -73,7 +73,7 @@ class _Names:
                 try:
                     return getattr(import_module(source), name)
                 except (AttributeError, ImportError) as error:  # replaced by the error below
-                    told = told or str(error).partition("; write ")[2] or None
+                    told = told or getattr(error, "instead", None)
             raise unknown_name(module.__name__, name, instead_of("import", name) or told)
 
         vars(module)["__getattr__"] = load

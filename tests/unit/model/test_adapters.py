@@ -152,7 +152,7 @@ def test_the_engine_follows_adapters(make: Callable[..., InferenceEngine]) -> No
     assert largest(logits() - expected) < 3e-5
     assert largest(logits() - plain) > 0.1
     merge_adapters(model)
-    assert largest(logits() - expected) < 1e-4  # sums in another order, of weights in 24 bits on some processors
+    assert largest(logits() - expected) < 4e-5  # merged weights are kept in 24 bits on some processors
 
 
 # ---------------------------------------------------------------------------------------- what is trained
