@@ -39,7 +39,7 @@ FREQUENT = 10
 #: What to do about a table with one column, by the ending of its file.
 _REMEDIES = {
     ".xlsx": "another sheet may have it: --sheet",
-    "": "if the columns are parted by another character, give it with --delimiter",
+    "": "if another character separates the columns, give it with --delimiter",
 }
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 Problem = Literal["classification", "regression", "multi_label"]
