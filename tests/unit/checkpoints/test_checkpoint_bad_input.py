@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from bertkit import AutoModel, AutoModelForMaskedLM, BertConfig, BertForPreTraining, BertModel
 from bertkit.errors import CheckpointError
 from forked_interpreter import run_forked
+from hostile_helpers import bounded
 
 CONFIG = BertConfig(
     vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
@@ -255,10 +255,8 @@ def test_bad_input(case: str, folder: Path) -> None:
     assert BertForPreTraining.from_pretrained(folder)  # control: before, it loads
     spoil, said = CASES[case]
     spoil(folder)
-    started = time.process_time()
-    with pytest.raises(CheckpointError, match=f"(?s){said}") as caught:
+    with bounded(case), pytest.raises(CheckpointError, match=f"(?s){said}") as caught:
         BertForPreTraining.from_pretrained(folder)
-    assert time.process_time() - started < 1.0
     assert str(folder) in str(caught.value)
     assert len(str(caught.value)) < 6000
     for choose in (AutoModel, AutoModelForMaskedLM):

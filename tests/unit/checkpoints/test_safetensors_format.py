@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from safetensors.numpy import save_file
 
 from bertkit.checkpoints.safetensors_format import MAX_HEADER_BYTES, read_header
 from bertkit.errors import CheckpointError
+from hostile_helpers import bounded
 
 TENSORS = {
     "a": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -134,10 +134,8 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_bad_header(case: str, file: Path) -> None:
     spoil, said = CASES[case]
     spoil(file)
-    started = time.process_time()
-    with pytest.raises(CheckpointError) as caught:
+    with bounded(case), pytest.raises(CheckpointError) as caught:
         read_header(file)
-    assert time.process_time() - started < 1.0
     assert str(file) in str(caught.value)
     assert said in str(caught.value)
     assert len(str(caught.value)) < 600

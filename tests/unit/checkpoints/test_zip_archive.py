@@ -6,7 +6,6 @@ import io
 import os
 import stat
 import struct
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from bertkit.checkpoints.zip_archive import MAX_MEMBERS, unpack
 from bertkit.errors import CheckpointError
+from hostile_helpers import bounded
 
 CONTENT = {"m/bert_model.ckpt.index": b"values", "m/vocab.txt": b"a\nb\n" * 300, "m/readme.md": b"no"}
 
@@ -162,10 +162,8 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
 def test_bad_archive(case: str, tmp_path: Path) -> None:
     make, said = CASES[case]
     content = make()
-    started = time.process_time()
-    with pytest.raises(CheckpointError, match=said) as caught:
+    with bounded(case), pytest.raises(CheckpointError, match=said) as caught:
         unpacked(content, tmp_path)
-    assert time.process_time() - started < 1.0
     assert str(tmp_path / "a.zip") in str(caught.value)
     assert {path.name for path in tmp_path.iterdir()} == {"a.zip", "out"}
 

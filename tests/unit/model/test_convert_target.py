@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -82,10 +81,8 @@ def test_a_folder_that_appears_meanwhile_is_left_alone(tmp_path: Path, monkeypat
 def test_a_target_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for target in (tmp_path / "file" / "out", tmp_path / ("n" * 250)):
-        started = time.monotonic()
         with pytest.raises(ConfigError, match=r"is a file, or lies in one|is too long"):
             convert(GOLDEN / "original", target)
-        assert time.monotonic() - started < 5
     assert os.listdir(tmp_path) == ["file"]
 
 

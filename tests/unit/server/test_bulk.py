@@ -200,14 +200,14 @@ def test_a_full_queue_is_waited_for_and_leaves_room_for_others(tmp_path: Path, m
 
 def test_interactive_requests_go_before_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(*save_models(tmp_path, ("vectors",)), max_batch_tokens=16) as (_, address):
-        slowed(monkeypatch, 0.02, [])
+        seen: list[int] = []
+        slowed(monkeypatch, 0.05, seen)
         stream = Stream(address, "/v1/bulk/embed")
         stream.send(body_of(*[{"input": text_of(number)} for number in range(100)]))
         answers = stream.answers()
         next(answers)
-        begun = time.monotonic()
         assert ask(address, "/v1/embed", {"input": "a film"}).status == 200
-        assert time.monotonic() - begun < 0.5, "and not behind about 100 batches"
+        assert len(seen) < 80, "not behind about 100 batches"
         stream.end()
         assert len(list(answers)) == 99
         stream.close()
