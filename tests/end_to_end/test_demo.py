@@ -237,6 +237,7 @@ def test_files_are_held_out_whole() -> None:
     assert demo_text.hold_out(documents, seed=4) != (train, held_out)
 
 
+@pytest.mark.campaign
 def test_the_pretraining_demo_and_everything_it_recommends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "demo"
     assert main(["demo", "--pretrain", "--quick", "--out", str(out), "--json"]) == 0

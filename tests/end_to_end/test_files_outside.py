@@ -51,6 +51,7 @@ def written(program: str, lines: Sequence[str], folder: Path) -> set[str]:
     return {str(Path(*file.parts[:2])) for file in found}
 
 
+@pytest.mark.campaign
 def test_commands_leave_nothing_elsewhere(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     write_splits(tmp_path / "data", labelled_texts(24, 1), labelled_texts(12, 2))

@@ -605,6 +605,7 @@ def test_a_dead_run_is_named(start: Path, data: Path, tmp_path: Path) -> None:
     assert "DEAD RUN" in result.render()
 
 
+@pytest.mark.campaign
 def test_real_weights_and_real_tweets(shared: Path, minilm: Path, tmp_path: Path) -> None:
     """MiniLM on 200 real tweets: the frozen features tell more than the label frequencies, the whole model learns."""
     for split, size in (("train", 200), ("dev", 100)):

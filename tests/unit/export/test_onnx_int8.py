@@ -63,6 +63,7 @@ def exported(masked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export_onnx(given.model, given.tokenizer, tmp_path_factory.mktemp("out") / "onnx", check=False).folder
 
 
+@pytest.mark.campaign
 def test_a_masked_language_model(masked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its first check has one token, and predicts no word."""
     out = tmp_path / "onnx"

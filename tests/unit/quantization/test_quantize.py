@@ -323,6 +323,7 @@ def test_what_is_not_faster_is_not_written(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.campaign
 def test_matrices_that_need_it_stay_in_float32(
     lower: Path, tmp_path: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ def test_several_processes_cannot_follow_one_clock(stores) -> None:
         training_data(stores[0], MaskVocabulary.of_tokenizer(stores[0].tokenizer()), config, rank=0, num_ranks=2)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_run_of_two_lengths_under_a_time_budget(stores, tmp_path, monkeypatch) -> None:
     seen = []
