@@ -107,7 +107,6 @@ SAMPLED = {
     "unit/training/pretraining/test_pretrain_tokenizers.py": 3,
     "unit/training/trainer/test_gpu_no_wait.py": 2,
     "unit/training/trainer/test_loop.py": 2,
-    "unit/training/trainer/test_parallel.py": 2,
     "unit/training/trainer/test_precision.py": 3,
 }
 

@@ -20,6 +20,7 @@ from bertkit.errors import BertkitError
 from bertkit.model.models import BertForSequenceClassification
 from bertkit.optim import adamw, lamb, linear_schedule, parameter_groups
 from bertkit.system.interrupts import Interrupted
+from bertkit.training.trainer import gradient_sums
 from bertkit.training.trainer.batch_plan import EpochPlan
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop import Trainer
@@ -172,6 +173,36 @@ def scenario_late(parallel: Parallel, folder: Path) -> dict[str, Any]:
 
     trainer = make_trainer(Late(parallel.rank, parallel.num_ranks, parallel.device, parallel.mode), folder / "late")
     return {"told": parallel.gather(end_of(trainer))}
+
+
+def scenario_sent(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    """Buffers of at most 100 numbers: how many were sent when a backward pass had ended, of how many."""
+    gradient_sums.BUFFER_NUMBERS = 100
+    trainer = make_trainer(parallel)
+    sums, sent = trainer._gradient_sums, []
+    assert sums is not None
+    finish_sums = sums.finish
+    sums.finish = lambda: sent.append(len(sums._sent)) or finish_sums()  # type: ignore[method-assign, func-returns-value]
+    outcome = finish(trainer)
+    return {**outcome, "sent": parallel.gather(sent), "buffers": len(sums._buffers)}
+
+
+def scenario_full(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    """Rank 0 has no memory left in the middle of a backward pass, when a part of the gradients has been sent."""
+    gradient_sums.BUFFER_NUMBERS = 100
+    trainer = make_trainer(parallel)
+    sums, told = trainer._gradient_sums, []
+    assert sums is not None
+    arrived = sums._arrived
+
+    def full(number: int, parameter: torch.nn.Parameter) -> None:
+        arrived(number, parameter)
+        if parallel.is_first and trainer.at.step == 1 and not told and len(sums._sent) > 5:
+            told.append(len(sums._sent))
+            raise torch.OutOfMemoryError("full")
+
+    sums._arrived = full  # type: ignore[method-assign]
+    return {**finish(trainer), "told": told}
 
 
 def scenario_nan(parallel: Parallel, folder: Path) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from bertkit.training.trainer.compiling import check_compiling, compiled
 from bertkit.training.trainer.determinism import repeatable
 from bertkit.training.trainer.failed_batch import explain_failure, save_failed_batch
 from bertkit.training.trainer.feeding import Feed
+from bertkit.training.trainer.gradient_sums import gradient_sums
 from bertkit.training.trainer.loop_options import (
     BatchT,
     Evaluate,
@@ -103,6 +104,7 @@ class Trainer(Generic[BatchT]):
         self.at = Progression()
         self.best: dict[str, Tensor] | None = None
         self.trained = trained_parameters(optimizer)
+        self._gradient_sums = gradient_sums(model, self.trained, parallel)
         self._damaged: tuple[Path, ...] = ()  # checkpoints that were passed over
         self._saved_at = time.monotonic()
         check_precision(options.precision, self.device)
@@ -194,7 +196,8 @@ class Trainer(Generic[BatchT]):
             lambda batches: self._backward(batches, num_batches, num_targets, scale),
             batches, self.plan, step, self.optimizer, self.device, self.parallel,
         )  # fmt: skip
-        self.parallel.add_gradients(self.trained)
+        if self._gradient_sums is not None:
+            self._gradient_sums.finish()
         norm = self.parallel.norm([p.grad for p in self.trained if p.grad is not None]) / scale
         values = torch.cat([self.parallel.add(sums), norm[None]])
         rate = self.options.learning_rate * self.schedule(step)
@@ -270,6 +273,8 @@ class Trainer(Generic[BatchT]):
             passes += [(spare, 0.0)] * (num_batches - len(batches))
         for number, (batch, weight) in enumerate(passes, start=1):
             self.parallel.begin_micro_batch(self.model, last=number == len(passes))
+            if self._gradient_sums is not None:
+                self._gradient_sums.begin(last=number == len(passes))
             whole, forward = contexts(self.model, self.options.precision, self.device, copies=self._copies)
             with whole:
                 with forward:

@@ -5,8 +5,8 @@ are counted over all ranks before the forward pass, every rank divides its sums 
 summed once per step. So N ranks compute the same step as one rank, except for rounding and for dropout masks, which
 come from a different random stream on each rank.
 
-``ddp`` here is not ``torch.nn.parallel.DistributedDataParallel``: :meth:`Parallel.add_gradients` sums gradients after
-the last micro-batch, in a few large buffers. See ``docs/decisions/0041-parallel-training.md``.
+``ddp`` here is not ``torch.nn.parallel.DistributedDataParallel``, but :mod:`bertkit.training.trainer.gradient_sums`.
+See ``docs/decisions/0041-parallel-training.md``.
 
 Methods that communicate must be called on all ranks, in the same order.
 """
@@ -36,8 +36,6 @@ from bertkit.training.trainer.generators import seed_generators
 Mode = Literal["ddp", "fsdp"]
 T = TypeVar("T")
 
-#: Elements of a gradient buffer that is sent at once: 128 MB of fp32.
-BUFFER_NUMBERS = 1 << 25
 #: Signs in torch's errors that another process is gone or does not answer.
 _LOST = ("connection", "by peer", "timed out", "timeout", "broken pipe", "ncclremoteerror", "remote process")
 
@@ -113,23 +111,6 @@ class Parallel:
             from bertkit.training.trainer.sharding import scatter
 
             scatter(model)
-
-    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """``ddp``: replace each gradient that a rank has by its sum over all ranks, bit for bit the same on each."""
-        if self.num_ranks == 1 or self.mode == "fsdp":
-            return
-        used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8)
-        dist.all_reduce(used, dist.ReduceOp.MAX)
-        waiting: list[Tensor] = []
-        for p in (p for p, has in zip(parameters, used.tolist(), strict=True) if has):
-            if p.grad is None:
-                p.grad = torch.zeros_like(p)
-            if waiting and sum(grad.numel() for grad in waiting) + p.numel() > BUFFER_NUMBERS:
-                _add_up(waiting)
-                waiting = []
-            waiting.append(p.grad)
-        if waiting:
-            _add_up(waiting)
 
     def add(self, values: Tensor) -> Tensor:
         """The sum of a tensor over all ranks, a new tensor that is bit for bit the same on each."""
@@ -255,11 +236,3 @@ def parallel_from_environment(device: Device = None, mode: Mode | None = None, *
     if rank > 0:
         set_quiet(True)
     return found
-
-
-def _add_up(tensors: Sequence[Tensor]) -> None:
-    """Replace tensors by their sums over all ranks, with one collective."""
-    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-    dist.all_reduce(flat)
-    parts = flat.split([tensor.numel() for tensor in tensors])
-    torch._foreach_copy_(list(tensors), [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)])

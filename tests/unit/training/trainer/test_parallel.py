@@ -29,6 +29,7 @@ SCENARIOS = [
     *("fsdp:plain", "fsdp:saved", "fsdp:resumed", "fsdp:exact", "fsdp:signal", "fsdp:nan", "fsdp:fp16"),
     *("fsdp:lean", "fsdp:lamb"),
     *("ddp:plain", "ddp:saved", "ddp:resumed", "ddp:exact", "ddp:signal", "ddp:late", "ddp:nan"),
+    *("ddp:sent", "ddp:full"),
     "ddp:killed",  # ends the processes
 ]
 Weights = dict[str, torch.Tensor]
@@ -133,6 +134,22 @@ def test_two_ranks_compute_what_one_does(launched: Launched, alone: dict[str, An
         assert epoch == pytest.approx(expected, abs=1e-5)
     assert told["best"] == alone["best"]
     assert_same(told["best_weights"], alone["best_weights"])
+
+
+def test_gradients_are_sent_while_the_backward_pass_runs(both: Launched, alone: dict[str, Any]) -> None:
+    told = replace(both, folder=both.folder / "ddp").outcome("sent")
+    assert_same(told["weights"], alone["weights"])
+    first, second = told["sent"]
+    assert told["buffers"] > 10
+    assert all(sent == told["buffers"] for sent in first)
+    assert set(second) == {told["buffers"], 0}  # 0 where the rank has no micro-batch: it sends zeros at the end
+
+
+def test_a_step_that_is_repeated_keeps_what_was_sent(both: Launched, alone: dict[str, Any]) -> None:
+    told = replace(both, folder=both.folder / "ddp").outcome("full")
+    assert told["told"][0] > 5
+    assert told["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+    assert_same(told["weights"], alone["weights"])
 
 
 def test_the_steps_are_not_trivial(alone: dict[str, Any]) -> None:
