@@ -167,7 +167,8 @@ def render(report: dict[str, Any]) -> list[str]:
     return [
         *lines,
         "",
-        "Bold: worse than the better half by more than the interval.",
+        "Bold: worse than the better half by more than the interval. Questions are drawn by seed 0 and "
+        "articles by seed 1.",
         "",
         f"Chosen on every other question (the best worst difference): {report['chosen']['share']}. On the rest: "
         + ", ".join(f"{name} {interval(own)}" for name, own in others.items())
