@@ -129,11 +129,11 @@ def test_odd_files_are_cut_where_rows_end(model: Path, tmp_path: Path, name: str
 def test_inputs_are_files_folders_patterns_and_addresses(model: Path, tmp_path: Path) -> None:
     write_inputs(tmp_path / "in")
     (tmp_path / "in" / "_hidden.csv").write_text("text\nno\n")
-    names = [Path(name).name for name in find_inputs([tmp_path / "in"])]
+    names = [Path(file.name).name for file in find_inputs([tmp_path / "in"])]
     assert names == ["rows.csv", "rows.jsonl", "rows.parquet"]
-    assert [Path(name).name for name in find_inputs([f"{tmp_path}/in/*.parquet"])] == ["rows.parquet"]
+    assert [Path(file.name).name for file in find_inputs([f"{tmp_path}/in/*.parquet"])] == ["rows.parquet"]
     address = f"file://{tmp_path}/in"
-    assert [Path(name).name for name in find_inputs([address])] == names
+    assert [Path(file.name).name for file in find_inputs([address])] == names
     compute_small(model, [f"{address}/rows.parquet"], tmp_path / "far")
     compute_small(model, [tmp_path / "in" / "rows.parquet"], tmp_path / "near")
     assert content(tmp_path / "far") == content(tmp_path / "near")
