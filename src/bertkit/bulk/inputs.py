@@ -114,23 +114,20 @@ def _local_files(name: str) -> Iterable[str]:
 
 def _in_folder(folder: Path) -> list[str]:
     files = sorted(file for file in folder.rglob("*") if file.is_file())
-    shown = [file for file in files if _is_shown(str(file.relative_to(folder)))]
-    found = [str(file) for file in shown if _is_readable(file)]
+    found = _readable([str(file.relative_to(folder)) for file in files])
     if not found:
         raise DataError(
-            f"{folder} is not a file; give one of the files in it, or a folder of .parquet, .jsonl, .csv, .tsv or .xlsx"
-            " files"
+            f"{folder} is not a file; give one of the files in it, or a folder of .parquet, .jsonl, .csv, .tsv, .xlsx"
+            " or .txt files"
         )
-    return found
+    return [str(folder / name) for name in found]
 
 
-def _is_shown(path: str) -> bool:
-    """Whether no part of a path in a folder is hidden, as those are that others keep beside data."""
-    return not any(part.startswith((".", "_")) for part in path.split("/"))
-
-
-def _is_readable(file: Path) -> bool:
-    return kind_of(file) is not None and not file.name.startswith(LOCK)
+def _readable(names: Sequence[str]) -> list[str]:
+    """Of the files in a folder the tables, or else the texts; not those that are hidden, or kept beside data."""
+    shown = [name for name in names if not any(part.startswith((".", "_", LOCK)) for part in name.split("/"))]
+    tables = [name for name in shown if kind_of(Path(name)) is not None]
+    return tables or [name for name in shown if kind_of(Path(name), (".txt",)) is not None]
 
 
 def _remote_files(name: str) -> list[InputFile]:
@@ -143,26 +140,22 @@ def _remote_files(name: str) -> list[InputFile]:
     plain, mark, store = name.partition("?")
     folder = re.split(r"[^/]*[*\[]", plain, maxsplit=1)[0]
     files, path = _file_system(folder + mark + store)
-    start = folder.removesuffix("/").removesuffix(path.strip("/"))
     if folder == plain:
         with _told(name):
-            if files.get_file_info(path).type.name != "Directory":
-                return [InputFile.of(name)]
-        wanted = re.compile("")
-    else:
-        wanted = _pattern(plain.removeprefix(start))
+            is_folder = files.get_file_info(path).type.name == "Directory"
+        if not is_folder:
+            return [InputFile.of(name)]
     from pyarrow.fs import FileSelector
 
     with _told(name):
-        listed = files.get_file_info(FileSelector(path.rstrip("/") or "/", recursive=True))
-    found = [each for each in listed if each.is_file and _is_shown(each.path.removeprefix(path))]
-    found = [each for each in found if _is_readable(Path(each.path)) and wanted.match(each.path.lstrip("/"))]
+        listed = [each for each in files.get_file_info(FileSelector(path, recursive=True)) if each.is_file]
+    inside = {each.path.removeprefix(path).lstrip("/"): each for each in listed}
+    matches = _pattern(plain.removeprefix(folder)).match
+    found = sorted(filter(matches, inside)) if folder != plain else sorted(_readable(list(inside)))
     if not found:
         raise DataError(f"{name} has no files that can be read")
-    return sorted(
-        (InputFile.listed(f"{start}{each.path.lstrip('/')}{mark}{store}", each) for each in found),
-        key=lambda file: file.name,
-    )
+    start = folder.rstrip("/") + "/"
+    return [InputFile.listed(f"{start}{each}{mark}{store}", inside[each]) for each in found]
 
 
 def _pattern(path: str) -> re.Pattern[str]:
