@@ -70,8 +70,10 @@ def _write_parquet(path: Path, table: Table, count: int, types: Mapping[str, Col
         ]
     except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
         raise DataError(f"{path.name}: {error}: a .parquet file cannot hold this; choose --format jsonl") from None
+    vectors = any(isinstance(kind, tuple) for kind in types.values())  # whose numbers do not repeat
+    repeated = [name for name, kind in types.items() if isinstance(kind, str)] if vectors else True
     with path.open("wb") as file:
-        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), file)
+        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), file, use_dictionary=repeated)
 
 
 def _as(kind: ColumnType, cell: Any) -> Any:
