@@ -330,8 +330,8 @@ def peer(args: argparse.Namespace, work: Path, report: dict[str, Any]) -> list[s
         "",
         f"bertkit is {times[OURS]:.2f} times as fast in float32, with the same vectors, and {times[IN_8_BITS]:.2f} "
         f"times in 8 bits, whose vectors have a cosine of at least {near:.4f} with these (medians of the rounds' "
-        f"ratios); {BESIDE_PEER:.0f} is aimed at. The matrix products of the model alone, without padding, take torch (MKL) "
-        f"{alone:.2f} processor seconds per 1,000 texts in float32.",
+        f"ratios); {BESIDE_PEER:.0f} is aimed at. The matrix products of the model alone, without padding, take torch "
+        f"(MKL) {alone:.2f} processor seconds per 1,000 texts in float32.",
     ]
 
 

@@ -185,8 +185,8 @@ def _told(name: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
         advice = ""
-        if "ACCESS_DENIED" in str(error) or "credentials" in str(error):
-            advice = "; give this machine, and each worker, the keys of the store: see 'Object stores' in the guides"
+        if "ACCESS_DENIED" in str(error) or "403" in str(error) or "credentials" in str(error):
+            advice = ". This machine, and each worker, needs the keys of the store: docs/how-to/object-stores.md"
         raise ConfigError(f"{name} cannot be read: {error}{advice}") from None
 
 

