@@ -109,9 +109,8 @@ def embed(
     the text, its vector, its number of tokens and whether it was truncated. A .npy
     file holds the vectors alone, one row per text, in order; with --sparse a .npz
     file, a matrix for scipy.sparse.load_npz. Parts of --sparse hold the numbers of
-    the words and their weights. With --calibration, reports the accuracy
-    lost to lower precision. BART's vectors come from its decoder, T5's from its
-    encoder.
+    the words and their weights. With --calibration, reports the accuracy lost to
+    lower precision. BART's vectors come from its decoder, T5's from its encoder.
 
     For example:
 
@@ -123,8 +122,8 @@ def embed(
         bertkit embed --model DIR "texts/*.parquet" --out vectors --workers 4
         bertkit embed --model SPLADE --sparse "A sentence."
     """
-    dense = making != VectorOptions() or normalize is not None or vector_precision != "float32" or calibration
-    _check(out, sparse=sparse, dense=bool(dense))
+    dense = making != VectorOptions() or normalize is not None or vector_precision != "float32" or bool(calibration)
+    _check(out, sparse=sparse, dense=dense)
     formats = SPARSE_FORMATS if sparse else tuple(WRITERS)
     options = reading.limits if sparse else {**asdict(making), **reading.limits, "normalize": normalize}
     if out is not None and not out.suffix:
@@ -133,30 +132,29 @@ def embed(
         inputs = [*text, *([] if reading.file is None else [str(reading.file)])]
         if not inputs:
             raise ConfigError(f"--out {out} is a folder: name the files to read, or give a {', '.join(formats)} file")
-        what = _what(model, {**options, "truncation": True}, reading, common, sparse=sparse)
-        write_folder(what, inputs, out, blocks, common)
+        cut = {**options, "truncation": True}
+        write_folder(_what(model, cut, reading, common, sparse=sparse), inputs, out, blocks, common)
         return
     fewer = in_fewer_bits(vector_precision, calibration)
     if out is not None:
         check_format(out, formats)
         if not text and reading.file is not None and str(reading.file) != STANDARD_STREAM:
-            what = replace(_what(model, options, reading, common, sparse=sparse), on_error="raise")
-            _embed_file(what, reading.file, out, fewer, blocks, common)
+            what = _what(model, options, reading, common, sparse=sparse)
+            _embed_file(replace(what, on_error="raise"), reading.file, out, fewer, blocks, common)
             return
     blocks.refuse("texts that are no file are computed by this process")
     if sparse:
         _embed_sparse(text, model, out, reading, common)
         return
-    texts = read_texts(text, reading, model)
-    pipe = open_pipeline("feature-extraction", model, common)
+    texts, pipe = read_texts(text, reading, model), open_pipeline("feature-extraction", model, common)
     found = with_texts(texts, lambda texts: pipe(texts, **options))
     rows = ((asked, fewer(embedding)) for asked, embedding in found)
     if out is None:
         _show(rows, common)
         return
     with new_file(out) as draft:
-        count, width = WRITERS[out.suffix](rows, draft)
-    _tell(out, count, width, common)
+        written = WRITERS[out.suffix](rows, draft)
+    _tell(out, *written, common)
 
 
 def _check(out: Path | None, *, sparse: bool, dense: bool) -> None:

@@ -19,8 +19,8 @@ def refuse_address(out: str | Path) -> None:
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/+", str(out))  # one letter is a drive; a path keeps one slash
     if scheme is not None:
         raise ConfigError(
-            f"{scheme[1]}://{str(out)[scheme.end() :]}: results are written to a file system: give a folder or file, and "
-            "copy it when it is done"
+            f"{scheme[1]}://{str(out)[scheme.end() :]}: results are written to a file system: give a folder or file, "
+            "and copy it when it is done"
         )
 
 
