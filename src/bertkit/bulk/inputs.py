@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from bertkit.errors import ConfigError, DataError, needs_bertkit
+from bertkit.errors import BertkitError, ConfigError, DataError, needs_bertkit
 from bertkit.tasks.reading.lines import COMPRESSIONS, check_file
 from bertkit.tasks.reading.splits import LOCK, kind_of
 from bertkit.tasks.tokens.span_files import is_brat
@@ -183,6 +183,8 @@ def _told(name: str) -> Iterator[None]:
 
     try:
         yield
+    except BertkitError:  # of which some are ValueErrors as well
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         advice = ""
         if "ACCESS_DENIED" in str(error) or "403" in str(error) or "credentials" in str(error):
@@ -198,9 +200,7 @@ def opened(name: str, here: Callable[[Path], BinaryIO]) -> Iterator[BinaryIO]:
     """
     if is_remote(name) and plain_path(name).suffix.casefold() not in COMPRESSIONS:
         files, path = _file_system(name)
-        with _told(name):
-            remote = files.open_input_file(path)
-        with remote:
+        with _told(name), files.open_input_file(path) as remote:
             yield cast(BinaryIO, remote)
     else:
         with local_copy(name) as copy, here(copy) as stream:
