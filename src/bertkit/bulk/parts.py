@@ -17,6 +17,7 @@ from bertkit.errors import ConfigError, DataError, needs_bertkit
 from bertkit.inference.pipeline_results import Embedding
 from bertkit.inference.row_cells import Row, Table, own_name, table_of
 from bertkit.inference.row_files import FORMATS, write_rows
+from bertkit.inference.sparse_encoding import SparseEmbedding
 from bertkit.system.atomic_files import disk_guard, draft_of, new_file, sync_file, sync_folder
 from bertkit.tasks.answering import ColumnType
 from bertkit.tasks.reading.excel import CellText
@@ -24,6 +25,8 @@ from bertkit.tasks.run_rows import to_jsonl
 
 #: In a part for a workbook: what a cell is beside its text.
 _TYPED = "\0cell"
+#: Columns of parts of ``embed``.
+_OF_EMBED = ("text", "embedding", "num_tokens", "truncated")
 _ADVICE = "Make room and run the same command to resume"
 
 
@@ -67,8 +70,10 @@ def _write_parquet(path: Path, table: Table, count: int, types: Mapping[str, Col
         ]
     except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
         raise DataError(f"{path.name}: {error}: a .parquet file cannot hold this; choose --format jsonl") from None
+    vectors = any(isinstance(kind, tuple) for kind in types.values())  # whose numbers do not repeat
+    repeated = [name for name, kind in types.items() if isinstance(kind, str)] if vectors else True
     with path.open("wb") as file:
-        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), file)
+        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), file, use_dictionary=repeated)
 
 
 def _as(kind: ColumnType, cell: Any) -> Any:
@@ -130,10 +135,22 @@ def read_part(path: Path) -> Iterator[Row]:
 
 def read_vectors(path: Path, taken: Collection[str]) -> Iterator[tuple[str, Embedding]]:
     """The texts and vectors of a part of ``embed`` that has no errors; ``taken``: the columns of the input."""
-    names = [own_name(name, taken) for name in ("text", "embedding", "num_tokens", "truncated")]
+    names = [own_name(name, taken) for name in _OF_EMBED]
     for columns in _columns_of(path, names):
         for text, vector, num_tokens, truncated in zip(*columns, strict=True):
             yield text, Embedding.of(vector, num_tokens=num_tokens, truncated=truncated)
+
+
+def read_sparse(
+    path: Path, taken: Collection[str], words: Callable[[list[int]], Sequence[str]]
+) -> Iterator[tuple[str, SparseEmbedding]]:
+    """The same of a part of ``embed --sparse``; ``words``: those of the vocabulary with these numbers."""
+    names = [own_name(name, taken) for name in _OF_EMBED]
+    rows: Iterator[Any] = read_part(path)
+    for row in rows:
+        text, found, num_tokens, truncated = (row[name] for name in names)
+        ids, weights = np.array(found["indices"], np.int32), np.array(found["values"], np.float32)
+        yield text, SparseEmbedding(ids, weights, words(found["indices"]), num_tokens, truncated)
 
 
 def _columns_of(path: Path, names: Sequence[str]) -> Iterator[list[Any]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertkit.bulk.cuts import Block, Size, cut_file
-from bertkit.bulk.inputs import InputFile, local_copy
+from bertkit.bulk.inputs import InputFile, local_copy, plain_path
 from bertkit.bulk.predictor import Settings
 from bertkit.bulk.row_work import ERROR, RowWork
 from bertkit.config.file_columns import Columns
@@ -124,16 +124,16 @@ def _type(kind: Any) -> ColumnType:
     return (kind[0], kind[1]) if isinstance(kind, list) and len(kind) == 2 else kind
 
 
-def make_plan(work: Work, own: RowWork, names: Sequence[str], size: Size, old: Plan | None = None) -> Plan:
+def make_plan(work: Work, own: RowWork, inputs: Sequence[InputFile], size: Size, old: Plan | None = None) -> Plan:
     """Cut all files; those that an ``old`` plan has and that have not changed are not read again.
 
     Raises:
         DataError: files of different columns, or no rows at all.
     """
-    files, places, taken, blocks = list[InputFile](), list[Columns | None](), dict[str, ColumnType](), list[Block]()
+    places, taken, blocks = list[Columns | None](), dict[str, ColumnType](), list[Block]()
     known = _known(old, work, size)
-    for number, name in enumerate(names):
-        file = InputFile.of(name)
+    for number, file in enumerate(inputs):
+        name = file.name
         if (found := known.get(file)) is not None:
             columns, where, cut = found
             cut = [_numbered(block, number) for block in cut]
@@ -142,17 +142,16 @@ def make_plan(work: Work, own: RowWork, names: Sequence[str], size: Size, old: P
                 samples, where, count = own.survey(path, name)
                 columns = input_types(path, samples)
                 cut = cut_file(path, number, where, size, count)
-        if InputFile.of(name) != file:
-            raise DataError(f"{name} changes while it is read; wait until it is complete")
-        if number and kind_of(Path(name)) not in _OPEN:
-            _check_columns(names[0], taken, name, columns)
+            if InputFile.of(name) != file:
+                raise DataError(f"{name} changes while it is read; wait until it is complete")
+        if number and kind_of(plain_path(name)) not in _OPEN:
+            _check_columns(inputs[0].name, taken, name, columns)
         taken = _widened(taken, columns) if number else columns
-        files.append(file)
         places.append(where)
         blocks += cut
     if not blocks:
         raise DataError(f"the input has no rows, so there is nothing to {work.command}")
-    return Plan(work, size, files, places, taken, blocks)
+    return Plan(work, size, list(inputs), places, taken, blocks)
 
 
 def _known(old: Plan | None, work: Work, size: Size) -> dict[InputFile, Any]:

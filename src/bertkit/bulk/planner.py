@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from bertkit.bulk.compute import BlockWorker, Job, open_work
 from bertkit.bulk.cuts import Size
-from bertkit.bulk.inputs import find_inputs, is_remote
+from bertkit.bulk.inputs import InputFile, find_inputs
 from bertkit.bulk.parts import merge_parts
 from bertkit.bulk.plan import Plan, Work, make_plan
 from bertkit.bulk.pools import Here, Pool, processes, ray_tasks
@@ -75,7 +75,8 @@ class How:
 class What:
     """What is done with the rows; see :class:`bertkit.bulk.plan.Work`.
 
-    on_error: ``"raise"``: the first row without a result ends the run, with a DataError that names it.
+    sparse: of ``embed``, weights of words. on_error: ``"raise"``: the first row without a result ends the run, with a
+    DataError that names it.
     """
 
     model: str | Path
@@ -85,11 +86,13 @@ class What:
     precision: Precision = "auto"
     threads: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    sparse: bool = False
     on_error: Literal["mark", "raise"] = "mark"
 
     def work(self, how: How, suffix: str, *, typed: bool) -> Work:
         """For a plan, of a variant that is not known yet."""
-        task = None if self.command == "predict" else "feature-extraction"
+        kind = "sparse-encoding" if self.sparse else "feature-extraction"
+        task = None if self.command == "predict" else kind
         device = None if self.device is None else str(self.device)
         named = (shared_name(self.model), task, fingerprint(self.model))
         settings = Settings(*named, {}, device, self.precision, self.threads, how.cpu, self.on_error, self.options)
@@ -165,13 +168,13 @@ def compute_file(
 def _compute(
     what: What, inputs: Sequence[str | Path], state: State, how: How, suffix: str, file: Path | None = None
 ) -> Totals:
-    names = [name if is_remote(name) else str(Path(name).absolute()) for name in find_inputs(inputs)]
+    files = find_inputs(inputs)
     work = what.work(how, suffix, typed=file is not None and file.suffix == ".xlsx")
     state.make()
     with state.driven(*how.shard):
         remove_drafts(state)
         threads = what.threads or granted_cores()
-        plan, own, done = _planned(work, names, state, how, file, threads)
+        plan, own, done = _planned(work, files, state, how, file, threads)
         mine = _blocks_of(plan, how)
         todo = [number for number in mine if plan.keys[number] not in done]
         totals = Totals()
@@ -192,7 +195,7 @@ def _compute(
 
 
 def _planned(
-    work: Work, names: Sequence[str], state: State, how: How, file: Path | None, threads: int | None
+    work: Work, files: Sequence[InputFile], state: State, how: How, file: Path | None, threads: int | None
 ) -> tuple[Plan, RowWork, dict[str, Manifest]]:
     """The plan of the folder, made if need be by whoever comes first, the work of this process, and what is done.
 
@@ -205,9 +208,9 @@ def _planned(
             mine = replace(mine, variant=old.work.variant)
         variant, own = open_work(mine, threads)
         mine = replace(mine, variant=None if how.mixed_hardware else mine.variant or variant)
-        plan = new_or_same(old, mine, names, state, how.size, refresh=how.refresh)
+        plan = new_or_same(old, mine, files, state, how.size, refresh=how.refresh)
         if plan is None and make:
-            plan = make_plan(mine, own, names, how.size or Size(), old)
+            plan = make_plan(mine, own, files, how.size or Size(), old)
             if file is not None:
                 _check_cells(plan, own, file, state)
             plan.save(state.plan_path)

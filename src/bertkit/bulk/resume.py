@@ -16,7 +16,7 @@ from bertkit.system.atomic_files import remove_old_drafts
 
 
 def new_or_same(
-    old: Plan | None, work: Work, names: Sequence[str], state: State, size: Size | None, *, refresh: bool
+    old: Plan | None, work: Work, files: Sequence[InputFile], state: State, size: Size | None, *, refresh: bool
 ) -> Plan | None:
     """The old plan if it is still right; None if there is to be a new one.
 
@@ -28,8 +28,8 @@ def new_or_same(
         return None
     same_work = old.work.identity == work.identity and size in (None, old.size)
     same_variant = work.variant == old.work.variant
-    same_names = [file.name for file in old.files] == list(names)
-    if same_work and same_variant and same_names and all(InputFile.of(file.name) == file for file in old.files):
+    same_names = [file.name for file in old.files] == [file.name for file in files]
+    if same_work and same_variant and old.files == list(files):
         return old
     if refresh or not state.manifests():
         return None
@@ -44,7 +44,7 @@ def new_or_same(
             f"{work.variant or 'any'}: the last bits of results would differ. Leave --cpu and --mixed-hardware as "
             "they were"
         )
-    raise changed(next(file.name for file in old.files if InputFile.of(file.name) != file))
+    raise changed(next(file.name for file, now in zip(old.files, files, strict=True) if file != now))
 
 
 def finished(plan: Plan, state: State, numbers: Sequence[int] | None = None) -> dict[str, Manifest]:

@@ -10,12 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-import numpy as np
-
 from bertkit.bulk.answers import PipelineAnswers, RunAnswers
 from bertkit.bulk.bad_rows import Failure, answers_or_failures
 from bertkit.bulk.cuts import Block, block_bytes, sha256_of_bytes
-from bertkit.bulk.inputs import local_copy, opened
+from bertkit.bulk.inputs import local_copy, opened, plain_path
 from bertkit.config.file_columns import Columns
 from bertkit.engine.rows import same_packs
 from bertkit.errors import ConfigError, DataError
@@ -150,17 +148,19 @@ def _file_of(in_folder: bool, example: Any) -> Row:
 
 
 class VectorRows(_Texts):
-    """``embed``. task: what the model was trained for, if it is a run; says in which columns its texts are."""
+    """``embed``: vectors, or weights of words.
+
+    task: what the model was trained for, if it is a run; says in which columns its texts are.
+    """
 
     may_lack = False
 
     def __init__(self, answers: PipelineAnswers, given: Columns, task: Task | None) -> None:
         self.places = replace(text_places(task, given), text_pair=())
         self.inferred, self.answers = not given.text, answers
-        (width,) = (kind[1] for name, kind in answers.columns.items() if name == "vector" and isinstance(kind, tuple))
-        vector: ColumnType = ("float32", width)
+        (self._cell,) = answers.columns.keys() & {"vector", "sparse"}
         self.columns: dict[str, ColumnType] = {
-            "text": "string", "embedding": vector, "num_tokens": "int32", "truncated": "bool"
+            "text": "string", "embedding": answers.columns[self._cell], "num_tokens": "int32", "truncated": "bool"
         }  # fmt: skip
 
     def answer(self, items: Sequence[FileRow], taken: Collection[str]) -> list[Row | Failure]:
@@ -171,8 +171,8 @@ class VectorRows(_Texts):
         with quiet(), same_packs():
             found = pipe([item.text for item in items], progress=False, **options)
         rows: list[Any] = [
-            {"text": item.text, "embedding": np.asarray(vector), "num_tokens": vector.num_tokens,
-             "truncated": vector.truncated}
+            {"text": item.text, "embedding": self.answers.asked.cells(vector)[self._cell],
+             "num_tokens": vector.num_tokens, "truncated": vector.truncated}
             for item, vector in zip(items, found, strict=True)
         ]  # fmt: skip
         return rows
@@ -225,7 +225,7 @@ def changed(name: str) -> ConfigError:
 def _slice(name: str, block: Block) -> Iterator[Path]:
     """A file with the block alone, of the same kind."""
     with tempfile.TemporaryDirectory(prefix="bertkit-") as folder:
-        part = Path(folder) / f"block{kind_of(Path(name)) or '.txt'}"
+        part = Path(folder) / f"block{kind_of(plain_path(name)) or '.txt'}"
         if block.kind == "groups":
             with opened(name, seekable) as stream:
                 _copy_groups(name, stream, block, part)

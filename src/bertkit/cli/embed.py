@@ -26,6 +26,7 @@ from bertkit.cli.common_options import (
     write_json,
     write_line,
 )
+from bertkit.cli.sparse_vectors import SPARSE_FORMATS, show_sparse, sparse_file, write_sparse
 from bertkit.errors import ConfigError, DataError, counted, needs_bertkit
 from bertkit.system.atomic_files import new_file
 from bertkit.system.console import say
@@ -107,9 +108,9 @@ def embed(
     Without --out, prints one line of numbers per text; with --json one object with
     the text, its vector, its number of tokens and whether it was truncated. A .npy
     file holds the vectors alone, one row per text, in order; with --sparse a .npz
-    file, a matrix for scipy.sparse.load_npz. With --calibration, reports the accuracy
-    lost to lower precision. BART's vectors come from its decoder, T5's from its
-    encoder.
+    file, a matrix for scipy.sparse.load_npz. Parts of --sparse hold the numbers of
+    the words and their weights. With --calibration, reports the accuracy lost to
+    lower precision. BART's vectors come from its decoder, T5's from its encoder.
 
     For example:
 
@@ -121,50 +122,48 @@ def embed(
         bertkit embed --model DIR "texts/*.parquet" --out vectors --workers 4
         bertkit embed --model SPLADE --sparse "A sentence."
     """
-    dense = making != VectorOptions() or normalize is not None or vector_precision != "float32" or calibration
-    _check(out, blocks, sparse=sparse, dense=bool(dense))
-    if sparse:
-        _embed_sparse(text, model, out, reading, common)
-        return
-    options = {**asdict(making), **reading.limits, "normalize": normalize}
+    dense = making != VectorOptions() or normalize is not None or vector_precision != "float32" or bool(calibration)
+    _check(out, sparse=sparse, dense=dense)
+    formats = SPARSE_FORMATS if sparse else tuple(WRITERS)
+    options = reading.limits if sparse else {**asdict(making), **reading.limits, "normalize": normalize}
     if out is not None and not out.suffix:
         if vector_precision != "float32" or calibration:
             raise ConfigError("--vector-precision is for one file; leave it out with a folder of parts")
         inputs = [*text, *([] if reading.file is None else [str(reading.file)])]
         if not inputs:
-            raise ConfigError(f"--out {out} is a folder: name the files to read, or give a {', '.join(WRITERS)} file")
-        write_folder(_what(model, {**options, "truncation": True}, reading, common), inputs, out, blocks, common)
+            raise ConfigError(f"--out {out} is a folder: name the files to read, or give a {', '.join(formats)} file")
+        cut = {**options, "truncation": True}
+        write_folder(_what(model, cut, reading, common, sparse=sparse), inputs, out, blocks, common)
         return
     fewer = in_fewer_bits(vector_precision, calibration)
     if out is not None:
-        check_format(out, WRITERS)
+        check_format(out, formats)
         if not text and reading.file is not None and str(reading.file) != STANDARD_STREAM:
-            what = replace(_what(model, options, reading, common), on_error="raise")
-            count, width = _embed_file(what, reading.file, out, fewer, blocks)
-            _tell(out, count, width, common)
+            what = _what(model, options, reading, common, sparse=sparse)
+            _embed_file(replace(what, on_error="raise"), reading.file, out, fewer, blocks, common)
             return
     blocks.refuse("texts that are no file are computed by this process")
-    texts = read_texts(text, reading, model)
-    pipe = open_pipeline("feature-extraction", model, common)
+    if sparse:
+        _embed_sparse(text, model, out, reading, common)
+        return
+    texts, pipe = read_texts(text, reading, model), open_pipeline("feature-extraction", model, common)
     found = with_texts(texts, lambda texts: pipe(texts, **options))
     rows = ((asked, fewer(embedding)) for asked, embedding in found)
     if out is None:
         _show(rows, common)
         return
     with new_file(out) as draft:
-        count, width = WRITERS[out.suffix](rows, draft)
-    _tell(out, count, width, common)
+        written = WRITERS[out.suffix](rows, draft)
+    _tell(out, *written, common)
 
 
-def _check(out: Path | None, blocks: Blocks, *, sparse: bool, dense: bool) -> None:
+def _check(out: Path | None, *, sparse: bool, dense: bool) -> None:
     if out is not None:
         refuse_address(out)
-    if sparse:
-        if dense:
-            raise ConfigError(
-                "options of dense vectors, such as --pooling and --normalize, cannot be combined with --sparse"
-            )
-        blocks.refuse("--sparse is computed by this process, in one file")
+    if sparse and dense:
+        raise ConfigError(
+            "options of dense vectors, such as --pooling and --normalize, cannot be combined with --sparse"
+        )
 
 
 def _show(rows: Iterable[Row], common: Computing) -> None:
@@ -181,7 +180,7 @@ def _tell(out: Path, count: int, width: int, common: Computing) -> None:
         write_json({"out": str(out), "rows": count, "width": width})
 
 
-def _what(model: str, options: Mapping[str, Any], reading: Reading, common: Computing) -> What:
+def _what(model: str, options: Mapping[str, Any], reading: Reading, common: Computing, *, sparse: bool) -> What:
     """For :mod:`bertkit.bulk.planner`."""
     common.begin()
     from bertkit.bulk.planner import What
@@ -192,13 +191,22 @@ def _what(model: str, options: Mapping[str, Any], reading: Reading, common: Comp
     check_device(common.device)
     given = {name: value for name, value in options.items() if value is not None}
     device = common.device or "auto"
-    return What(model, "embed", reading.columns.places, device, common.precision, common.threads, given)
+    places, computing = reading.columns.places, (device, common.precision, common.threads)
+    return What(model, "embed", places, *computing, given, sparse)
 
 
 def _embed_file(
-    what: What, source: Path, out: Path, fewer: Callable[[Embedding], Embedding], blocks: Blocks
-) -> tuple[int, int]:
-    """Compute the parts of a file, and make the file of them. Returns rows and width."""
+    what: What,
+    source: Path,
+    out: Path,
+    fewer: Callable[[Embedding], Embedding],
+    blocks: Blocks,
+    common: Computing,
+) -> None:
+    """Compute the parts of a file, and make the file of them."""
+    if what.sparse:
+        _tell_sparse(out, *sparse_file(what, source, out, blocks), common)
+        return
     from bertkit.bulk.parts import read_vectors
     from bertkit.bulk.planner import compute_file
 
@@ -209,22 +217,22 @@ def _embed_file(
         written.append(WRITERS[out.suffix](((text, fewer(vector)) for text, vector in found), draft))
 
     compute_file(what, [source], out, blocks.how(), suffix=blocks.suffix(), join=join)
-    return written[0]
+    _tell(out, *written[0], common)
 
 
 def _embed_sparse(text: tuple[str, ...], model: str, out: Path | None, reading: Reading, common: Computing) -> None:
-    from bertkit.cli.sparse_vectors import show_sparse, write_npz, write_sparse_jsonl
-
-    if out is not None:
-        check_format(out, (".npz", ".jsonl"))
     texts, pipe = read_texts(text, reading, model), open_pipeline("sparse-encoding", model, common)
     rows = with_texts(texts, lambda items: pipe(items, **reading.limits))
     if out is None:
         show_sparse(rows, as_json=common.json)
         return
-    as_lines, words = out.suffix == ".jsonl", pipe.config.vocab_size
+    words = pipe.config.vocab_size
     with new_file(out) as draft:
-        count, weights = write_sparse_jsonl(rows, draft) if as_lines else write_npz(rows, draft, words)
+        count, weights = write_sparse(rows, draft, out.suffix, words)
+    _tell_sparse(out, count, weights, words, common)
+
+
+def _tell_sparse(out: Path, count: int, weights: int, words: int, common: Computing) -> None:
     say(f"wrote {counted(count, 'vector')} with {weights / max(count, 1):.0f} words each, of {words:,}, to {out}")
     if common.json:
         write_json({"out": str(out), "rows": count, "width": words, "weights": weights})

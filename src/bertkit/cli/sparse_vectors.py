@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertkit.cli.block_options import Blocks
 from bertkit.cli.common_options import JsonLike, write_json, write_line
 
 if TYPE_CHECKING:
+    from bertkit.bulk.planner import What
     from bertkit.inference.sparse_encoding import SparseEmbedding
 
     Row = tuple[str, SparseEmbedding]
+
+#: Files of sparse vectors.
+SPARSE_FORMATS = (".npz", ".jsonl")
 
 
 def show_sparse(rows: Iterator[Row], *, as_json: bool) -> None:
@@ -24,8 +30,35 @@ def show_sparse(rows: Iterator[Row], *, as_json: bool) -> None:
             write_line("  ".join(f"{token} {weight:.4f}" for token, weight in found.as_dict().items()))
 
 
-def write_sparse_jsonl(rows: Iterator[Row], path: Path) -> tuple[int, int]:
-    """One object per line, as ``embed --sparse --json``. Returns texts and weights."""
+def sparse_file(what: What, source: Path, out: Path, blocks: Blocks) -> tuple[int, int, int]:
+    """Compute the parts of a file, and make the file of them. Returns texts, weights, and words of the vocabulary."""
+    from bertkit.bulk.parts import read_sparse
+    from bertkit.bulk.planner import compute_file
+    from bertkit.config.any_config import read_any_config
+    from bertkit.config.config_file import checkpoint_folder, config_path
+    from bertkit.system.model_sources import resolve
+    from bertkit.tokenization import AutoTokenizer
+
+    folder = checkpoint_folder(resolve(what.model))
+    vocab_size = read_any_config(config_path(folder)).vocab_size
+    written: list[tuple[int, int]] = []
+
+    def join(parts: Sequence[Path], taken: Collection[str], draft: Path) -> None:
+        words = AutoTokenizer.from_pretrained(folder).convert_ids_to_tokens
+        rows = chain.from_iterable(read_sparse(part, taken, words) for part in parts)
+        written.append(write_sparse(rows, draft, out.suffix, vocab_size))
+
+    compute_file(what, [source], out, blocks.how(), suffix=blocks.suffix(), join=join)
+    return (*written[0], vocab_size)
+
+
+def write_sparse(rows: Iterator[Row], path: Path, suffix: str, vocab_size: int) -> tuple[int, int]:
+    """A file of one of :data:`SPARSE_FORMATS`. Returns texts and weights."""
+    return _write_jsonl(rows, path) if suffix == ".jsonl" else _write_npz(rows, path, vocab_size)
+
+
+def _write_jsonl(rows: Iterator[Row], path: Path) -> tuple[int, int]:
+    """One object per line, as ``embed --sparse --json``."""
     count = weights = 0
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         for text, found in rows:
@@ -34,8 +67,8 @@ def write_sparse_jsonl(rows: Iterator[Row], path: Path) -> tuple[int, int]:
     return count, weights
 
 
-def write_npz(rows: Iterator[Row], path: Path, vocab_size: int) -> tuple[int, int]:
-    """A matrix ``(texts, vocab_size)``, held in memory, as ``scipy.sparse.save_npz`` has it. Texts and weights."""
+def _write_npz(rows: Iterator[Row], path: Path, vocab_size: int) -> tuple[int, int]:
+    """A matrix ``(texts, vocab_size)``, held in memory, as ``scipy.sparse.save_npz`` has it."""
     import numpy as np
 
     from bertkit.ragged import boundaries_of

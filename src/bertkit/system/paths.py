@@ -16,9 +16,11 @@ def user_path(name: str | Path) -> Path:
 
 def refuse_address(out: str | Path) -> None:
     """ConfigError for an output such as ``s3://bucket/out``, which as a path would be a folder of the name ``s3:``."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(out)):  # one letter is a drive; of two slashes a path keeps one
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/+", str(out))  # one letter is a drive; a path keeps one slash
+    if scheme is not None:
         raise ConfigError(
-            f"{out}: results are written to a file system: give a folder or file, and copy it when it is done"
+            f"{scheme[1]}://{str(out)[scheme.end() :]}: results are written to a file system: give a folder or file, "
+            "and copy it when it is done"
         )
 
 

@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.local import LocalFileSystem
+from scipy.sparse import load_npz
 
-from bertkit import BertForSequenceClassification
+from bertkit import BertForMaskedLM, BertForSequenceClassification
 from bertkit.bulk import compute, planner, pools
 from bertkit.bulk.cuts import Size
 from bertkit.bulk.inputs import find_inputs
@@ -129,11 +130,14 @@ def test_odd_files_are_cut_where_rows_end(model: Path, tmp_path: Path, name: str
 def test_inputs_are_files_folders_patterns_and_addresses(model: Path, tmp_path: Path) -> None:
     write_inputs(tmp_path / "in")
     (tmp_path / "in" / "_hidden.csv").write_text("text\nno\n")
-    names = [Path(name).name for name in find_inputs([tmp_path / "in"])]
-    assert names == ["rows.csv", "rows.jsonl", "rows.parquet"]
-    assert [Path(name).name for name in find_inputs([f"{tmp_path}/in/*.parquet"])] == ["rows.parquet"]
+    (tmp_path / "in" / "README.txt").write_text("no text of the data\n")
+    names = [Path(file.name).name for file in find_inputs([tmp_path / "in"])]
+    assert names == ["rows.csv", "rows.jsonl", "rows.parquet"], "of tables and texts the tables"
+    assert [Path(file.name).name for file in find_inputs([f"{tmp_path}/in/*.txt"])] == ["README.txt"]
+    assert [Path(file.name).name for file in find_inputs([f"{tmp_path}/in/*.parquet"])] == ["rows.parquet"]
     address = f"file://{tmp_path}/in"
-    assert [Path(name).name for name in find_inputs([address])] == names
+    assert [Path(file.name).name for file in find_inputs([address])] == names
+    assert [Path(file.name).name for file in find_inputs([f"{address}/r*.[cj]*"])] == names[:2]
     compute_small(model, [f"{address}/rows.parquet"], tmp_path / "far")
     compute_small(model, [tmp_path / "in" / "rows.parquet"], tmp_path / "near")
     assert content(tmp_path / "far") == content(tmp_path / "near")
@@ -207,6 +211,40 @@ def test_vectors(tmp_path: Path) -> None:
     assert table["text"].to_pylist() == texts(23)
     lengths = np.linalg.norm(np.stack(table["embedding"].to_pylist()), axis=1)
     np.testing.assert_allclose(lengths, 1, atol=1e-5)
+
+
+def test_weights_of_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The oracle is the command that prints them, and the table of another library's matrix."""
+    model = save_tiny(tmp_path / "m", BertForMaskedLM)
+    given = ["good film", "the film was bad", "good"] * 4
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"n": number, "text": text}) + "\n" for number, text in enumerate(given)))
+    start = ["embed", "--model", str(model), "--sparse", "--device", "cpu"]
+    assert main([*start, "--json", *given]) == 0
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    blocks = ["--block-rows", "5"]
+    assert main([*start, "--file", str(source), "--out", str(tmp_path / "a.jsonl"), *blocks]) == 0
+    assert main([*start, "--file", str(source), "--out", str(tmp_path / "a.npz"), *blocks]) == 0
+    written = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [row.keys() for row in written] == [row.keys() for row in printed]
+    for each, said in zip(written, printed, strict=True):
+        assert each["embedding"] == pytest.approx(said["embedding"], abs=1e-4)
+    assert written[0]["embedding"] != written[1]["embedding"], "the control: texts are told apart"
+    matrix = load_npz(tmp_path / "a.npz")
+    assert matrix.shape[0] == 12
+    assert [len(each["embedding"]) for each in written] == matrix.getnnz(axis=1).tolist()
+    assert main([*start, str(source), "--out", str(tmp_path / "whole"), *blocks]) == 0
+    for shard in ("1/2", "2/2"):
+        assert main([*start, str(source), "--out", str(tmp_path / "parts"), *blocks, "--shard", shard]) == 0
+    assert content(tmp_path / "parts") == content(tmp_path / "whole")
+    table = pq.read_table(tmp_path / "whole")
+    assert table["n"].to_pylist() == list(range(12))
+    found = table["embedding"].to_pylist()
+    assert [row["indices"] for row in found] == [matrix[number].indices.tolist() for number in range(12)]
+    np.testing.assert_array_equal(np.concatenate([row["values"] for row in found]), matrix.data)
+    source.write_text('{"text": "good"}\n{"text": null}\n')
+    assert main([*start, "--file", str(source), "--out", str(tmp_path / "b.npz")]) == 3
+    assert "in.jsonl:2" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------------- workers, shards, stops, changes

@@ -17,6 +17,7 @@ import pytest
 import bertkit
 from bertkit import (
     BatchPredictor,
+    BertForMaskedLM,
     BertForMultipleChoice,
     BertForQuestionAnswering,
     BertForSequenceClassification,
@@ -109,6 +110,7 @@ KINDS: list[tuple[type, dict[str, Any], str, dict[str, list[Any]]]] = [
         {"text": ["good film of the end", " "]},
     ),
     (BertModel, {}, "feature-extraction", {"text": ["good film", None]}),
+    (BertForMaskedLM, {}, "sparse-encoding", {"text": ["good film", None]}),
     (BertModel, {}, "sentence-similarity", {"text": ["good film", "a"], "text_pair": ["bad", None]}),
 ]
 
@@ -127,6 +129,27 @@ def test_each_task_keeps_its_schema_and_marks_what_it_cannot_answer(
     assert all(value is not None for value in answer.values()), answer
     assert failed.pop("error")
     assert not any(failed.values()), failed
+
+
+def test_sparse_vectors_in_every_kind_of_table(tmp_path: Path) -> None:
+    """The oracle is the pipeline."""
+    model = save_tiny(tmp_path, BertForMaskedLM)
+    given = table(text=["good film", None, "the film was bad"])
+    found = BatchPredictor(model, "sparse-encoding")(given)
+    rows = found["sparse"].to_pylist()
+    theirs = pipeline("sparse-encoding", model)(["good film", "the film was bad"])
+    for row, alone in zip((rows[0], rows[2]), theirs, strict=True):
+        assert row["indices"] == alone.ids.tolist()
+        assert row["values"] == pytest.approx(alone.weights.tolist(), abs=1e-5)
+    assert rows[1] is None
+    assert rows[0]["values"] != rows[2]["values"], "the control: texts are told apart"
+    predict = BatchPredictor(model, "sparse-encoding")
+    assert pa.Table.from_batches([predict(given.to_batches()[0])]) == found
+    assert predict(pl.from_arrow(given)).to_arrow()["sparse"].to_pylist() == rows
+    frame, arrays = predict(given.to_pandas()), predict({"text": np.array(given["text"].to_pylist(), object)})
+    assert list(frame["sparse"]) == list(arrays["sparse"]) == rows
+    (heaviest,) = BatchPredictor(model, "sparse-encoding", top_k=1)(given.slice(0, 1))["sparse"].to_pylist()
+    assert heaviest["values"] == [pytest.approx(max(rows[0]["values"]), abs=1e-5)]
 
 
 def test_vectors_are_those_of_the_pipeline_and_words_are_tagged(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import bertkit
-from bertkit import BatchPredictor, BertForQuestionAnswering, BertForSequenceClassification, BertModel
+from bertkit import BatchPredictor, BertForMaskedLM, BertForQuestionAnswering, BertForSequenceClassification, BertModel
 from pipeline_helpers import save_tiny
 
 pytestmark = pytest.mark.campaign
@@ -40,6 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     [
         (BertForSequenceClassification, {"num_labels": 2}, None, ("text",)),
         (BertModel, {}, "feature-extraction", ("text",)),
+        (BertForMaskedLM, {}, "sparse-encoding", ("text",)),
         (BertModel, {}, "sentence-similarity", ("text", "text_pair")),
         (BertForQuestionAnswering, {}, "question-answering", ("context", "question")),
     ],
@@ -61,4 +62,8 @@ def test_a_function_of_columns_says_what_one_call_says(
         del said["n"]
         assert said.keys() == wanted.keys()
         for name, value in wanted.items():
-            assert said[name] == (pytest.approx(value, abs=1e-5) if name != "error" else value), name
+            if isinstance(value, dict):  # weights of words
+                assert said[name]["indices"] == value["indices"]
+                assert said[name]["values"] == pytest.approx(value["values"], abs=1e-5)
+            else:
+                assert said[name] == (pytest.approx(value, abs=1e-5) if name != "error" else value), name
