@@ -8,7 +8,7 @@
 # make check      the fast part of make test: about a minute
 # make same       compare with an earlier commit, run side by side; some minutes
 # make clients    ask a server by every official client, each in an environment of its own (some are installed by npm)
-# make campaign   the long-running tests
+# make campaign   the long-running tests, after the site with all blocks run
 # make docs       the site of the documentation in build/site: runs blocks that changed and quick ones, writes
 #                 examples/notebooks, then builds; ALL=1: runs all blocks
 # make try        build/try/: its page with the included model in the reader's browser, alone
@@ -90,8 +90,8 @@ same: setup
 	$(BIN)/python tests/same/same.py
 
 campaign: setup
-	$(PYTEST) -m campaign --hypothesis-profile campaign
 	$(MAKE) --no-print-directory docs ALL=1
+	$(PYTEST) -m campaign --hypothesis-profile campaign
 
 $(VENV)/.docs: $(VENV)/.dev
 	$(PIP) --editable '.[docs]'

@@ -47,7 +47,7 @@ html_context = {"default_mode": "auto"}
 html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
-html_sidebars = {"index": [], "gallery": [], "house": []}  # without pages below them, wide pictures get the room
+html_sidebars = {"*": []}  # pages without others beside them: wide tables and pictures get the room
 html_theme_options = {
     "logo": {"text": "bertkit"},
     "navbar_end": ["version-switcher", "theme-switcher"],

@@ -7,17 +7,22 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, BinaryIO
 
 CHROMIUM = shutil.which("chromium")
-#: Without a sandbox, for tests that run as root; without what the browser itself asks the network for.
+#: Without a sandbox, for tests that run as root; without what the browser itself asks the network for; and without a
+#: network: no proxy is there, and only addresses of this machine are asked without one.
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --remote-debugging-pipe --window-size=1280,900"
+    "--disable-component-update --disable-sync --remote-debugging-pipe --window-size=1280,900 "
+    "--proxy-server=127.0.0.1:9"
 ).split()
 #: Key codes of keys that type nothing.
 KEYS = {"Tab": 9, "Enter": 13, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
@@ -110,6 +115,24 @@ class Page:
         """Write a picture of the whole page."""
         shot = self.send("Page.captureScreenshot", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(shot["data"]))
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a server of the files in ``folder``."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager

@@ -80,7 +80,10 @@ def test_texts_and_files_are_analyzed(place: Path, capsys: pytest.CaptureFixture
     (place / "table.csv").write_text("id,mytext\n007,a good film\n")
     to_table = ["analyze", *model, "--file", str(place / "table.csv"), "--out", str(place / "found.csv")]
     assert main(to_table) == 3
-    assert "no text column 'text' or 'sentence' (did you mean 'mytext'?)" in capsys.readouterr().err
+    assert (
+        "no text column 'text' or 'sentence' or 'review' or the like (did you mean 'mytext'?)"
+        in capsys.readouterr().err
+    )
     assert main([*to_table, "--text", "mytext"]) == 0
     (cells,) = csv.DictReader((place / "found.csv").open(encoding="utf-8"))
     assert (cells["id"], cells["mytext"], cells["mood"]) == ("007", "a good film", rows[0]["mood"]["label"])

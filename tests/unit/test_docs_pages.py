@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import api_pages
+import bertkit
 import check_pages
 import chooser
 import command_pages
@@ -107,6 +108,8 @@ def test_every_cell_of_the_chooser_has_an_answer():
 
 def test_every_public_name_is_documented_and_on_a_page(monkeypatch: pytest.MonkeyPatch):
     assert list(api_pages.missing_docstrings()) == []
+    monkeypatch.setattr(bertkit.pipeline, "__doc__", None)
+    assert list(api_pages.missing_docstrings()) == ["bertkit.pipeline: no docstring"]
     monkeypatch.delitem(api_pages.SUBJECTS, "errors")
     assert "bertkit.DataError: on no page" in "\n".join(api_pages.missing_docstrings())
 

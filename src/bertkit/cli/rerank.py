@@ -137,13 +137,12 @@ def _write(
 
 def _documents(texts: tuple[str, ...], reading: DocumentReading, model: str) -> Placed[FileRow]:
     """Of a table the column with the second text of the run's data, or one of a usual name."""
-    from bertkit.tasks.reading.text_rows import USUAL
     from bertkit.tasks.rerank.task import DOCUMENT_NAMES
 
     if reading.columns.text_pair:
         raise ConfigError("a query has one column of documents; name it with --text, and leave --text-pair out")
     places, trained = places_in(reading, model)
-    known = places.text_pair if trained else (*DOCUMENT_NAMES, *USUAL)
+    known = places.text_pair if trained else (*DOCUMENT_NAMES, "sentence")
     places = replace(places, text=reading.columns.places.text or known, text_pair=())
     return placed_rows(texts, reading, places, inferred=trained)
 

@@ -5,18 +5,13 @@ The pictures of it are kept where BERTKIT_PICTURES says, to be looked at.
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from browser_helpers import CHROMIUM, Page, browser
+from browser_helpers import CHROMIUM, Page, browser, served
 
 pytestmark = [
     pytest.mark.campaign,
@@ -24,23 +19,6 @@ pytestmark = [
 ]
 MOST_BYTES = 12_000_000
 MOST_SECONDS = 1.5
-
-
-class Handler(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder)) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def focused(page: Page) -> str:

@@ -238,7 +238,7 @@ def test_failures_for_their_texts_are_marked_even_if_all_are() -> None:
 def test_what_is_no_table_or_lacks_a_column_is_named(texts: Path) -> None:
     predict = BatchPredictor(texts)
     with pytest.raises(DataError, match=r"no text column 'text' or 'sentence'.*The columns are"):
-        predict(table(review=["a"]))
+        predict(table(remark=["a"]))
     with pytest.raises(DataError, match=r"no column 'reviw' for 'text' \(did you mean 'review'"):
         BatchPredictor(texts, columns={"text": "reviw"})(table(review=["a"]))
     assert BatchPredictor(texts, columns={"text": "review"})(table(review=["a"]))["probability"].null_count == 0

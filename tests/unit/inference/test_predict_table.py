@@ -70,7 +70,7 @@ def test_what_is_no_table_of_texts_is_named(texts: Path) -> None:
     with pytest.raises(InputError, match="as many values each"):
         predict_table(loaded, {"text": ["a"], "n": [1, 2]})
     with pytest.raises(DataError, match="no text column 'text' or 'sentence'"):
-        predict_table(loaded, {"review": ["a"]})
+        predict_table(loaded, {"remark": ["a"]})
     with pytest.raises(InputError, match=r"'text' of row 1 \(counted from 0\) is missing \(nan\)"):
         predict_table(loaded, {"text": ["a", float("nan")]})
     assert len(predict_table(loaded, {"review": ["a"]}, Columns(text=("review",)))["probability"]) == 1

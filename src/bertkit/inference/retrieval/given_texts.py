@@ -11,6 +11,7 @@ from bertkit.inference.retrieval.index_writer import Located
 from bertkit.inference.retrieval.source_texts import ID
 from bertkit.tasks.reading.given_rows import Given, given_data
 from bertkit.tasks.reading.listed_texts import frame_columns, listed
+from bertkit.tasks.reading.tables import column_of
 from bertkit.tasks.reading.text_rows import USUAL
 
 #: What an index calls the source of texts that came from no file.
@@ -53,8 +54,7 @@ def _of_columns(columns: Mapping[str, Sequence[Any]], text: str | None, id: str 
         if name is not None and name not in columns:
             raise InputError(f"there is no column {name!r}; the columns are {shorten(columns)}")
     others = [name for name in columns if name not in (id, ID)]
-    usual = [name for name in columns if name.lower() in USUAL]
-    found = text or (usual[0] if usual else others[0] if len(others) == 1 else None)
+    found = text or column_of(others, USUAL) or (others[0] if len(others) == 1 else None)
     if found is None:
         raise InputError(f"which column has the texts? Name it with text=; the columns are {shorten(columns)}")
     ids = id or (ID if ID in columns and found != ID else None)

@@ -128,7 +128,7 @@ def find_column(
             say_once(f"{path}: column {found!r} is taken for {meant!r}")
         return found
     near = next((hint for hint in (did_you_mean(name, free[:1000]) for name in wanted) if hint), "")
-    sought = " or ".join(repr(name) for name in wanted[:3])
+    sought = " or ".join(repr(name) for name in wanted[:3]) + (" or the like" if len(wanted) > 3 else "")
     raise DataError(f"{path}: no {what} column {sought}{near}. The columns are {names_of(columns)}; {advice}")
 
 

@@ -17,8 +17,11 @@ from bertkit.tasks.reading.lines import Lines, check_file
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import DelimitedTable, JsonTable, Table, column_of, find_column, open_table, records
 
-#: Columns that are looked for where none is named.
-USUAL = ("text", "sentence")
+#: Columns that are looked for where none is named, the likeliest first; compared without case.
+USUAL = (
+    *("text", "sentence", "review", "tweet", "content", "comment", "body", "document", "message", "utterance"),
+    *("question", "query", "title", "description", "headline", "abstract", "input"),
+)
 #: Two columns that together are a pair of texts.
 USUAL_PAIRS = (
     ("sentence1", "sentence2"),
@@ -73,20 +76,18 @@ def read_texts(
             say_once(f"{source}: each line is read as one text, but the first has {tabs} tabs: name a table .tsv")
         lines = Lines(source, BadRows(), columns.encoding)
         return {}, (FileRow(text.removesuffix("\n").removesuffix("\r"), None, {}, lines.number) for text in lines)
-    wanted = tuple(dict.fromkeys((*columns.text, *USUAL))) if inferred else columns.text or USUAL
+    named = () if columns.text == USUAL else columns.text
+    wanted = tuple(dict.fromkeys((*named, *USUAL))) if inferred else named or USUAL
     table = open_table(source, replace(columns, text=wanted), BadRows())
-    alone = len(table.columns) == 1 and column_of(table.columns, wanted) is None and (inferred or not columns.text)
+    alone = len(table.columns) == 1 and column_of(table.columns, wanted) is None and (inferred or not named)
     if alone:
         names = [*table.columns]
         more = "; if that is a text and no title, name the file .txt" if isinstance(table, DelimitedTable) else ""
         say_once(f"{source}: its only column, {names[0]!r}, is read{more}")
     else:
         names = [find_column(source, table.columns, wanted, "text", "choose one with --text")]
-    if not alone and inferred and names[0] not in USUAL:
-        say_once(f"{source}: column {names[0]!r} is read, as in training; choose another with --text")
-    elif not alone and inferred and columns.text and column_of(table.columns, columns.text) is None:
-        known = f"{columns.text[0]!r}, which was read in training"
-        say_once(f"{source}: column {names[0]!r} is read; there is no column {known}. Choose another with --text")
+        if inferred or not named:
+            _say_which(source, names[0], named, as_named=column_of(table.columns, named) is not None)
     if columns.text_pair:
         names.append(
             find_column(source, table.columns, columns.text_pair, "second text", "choose one with --text-pair")
@@ -96,6 +97,16 @@ def read_texts(
         if name == field:
             del taken[name]
     return taken, _texts(source, records(table), names, may_lack, mark)
+
+
+def _say_which(source: Path, name: str, trained: Sequence[str], *, as_named: bool) -> None:
+    """Say which column is read; ``trained``: the names of that in training, of which ``as_named`` one is there."""
+    if trained and not as_named:
+        known = f"{trained[0]!r}, which was read in training"
+        say_once(f"{source}: column {name!r} is read; there is no column {known}. Choose another with --text")
+    elif name.casefold() not in USUAL[:2]:
+        as_trained = ", as in training" if as_named else ""
+        say_once(f"{source}: column {name!r} is read{as_trained}; choose another with --text")
 
 
 def samples_of(table: Table) -> dict[str, dict[type, Json]]:

@@ -19,16 +19,12 @@ from bertkit.tasks.reading.excel import ExcelTable
 from bertkit.tasks.reading.hub_datasets import label_names
 from bertkit.tasks.reading.splits import kind_of, split_of, splits_of
 from bertkit.tasks.reading.tables import DelimitedTable, Table, find_column, names_of, open_table
-from bertkit.tasks.reading.text_rows import USUAL_PAIRS
+from bertkit.tasks.reading.text_rows import USUAL, USUAL_PAIRS
 from bertkit.tasks.text.label_cleaning import Asked, Cleaning
 from bertkit.tasks.text.reading import read_examples
 from bertkit.tasks.text.task import TextTask, listed_labels
 
-#: Column names taken for the text when none is given, the likeliest first; compared without case.
-TEXT_NAMES = (
-    "text sentence review tweet content comment body document message utterance question query title description "
-    "headline abstract input"
-).split()
+#: As :data:`bertkit.tasks.reading.text_rows.USUAL`, of the label.
 LABEL_NAMES = (
     "label labels sentiment class category target score rating stars gold_label polarity is_duplicate similarity y"
 ).split()
@@ -255,19 +251,22 @@ def _choose_columns(
             )
         near = next((column for column in columns[:1000] if did_you_mean(column.casefold(), usual)), None)
         hint = "" if near is None else f" (is it {near!r}?)"
+        more, it, options = ("", "it", option)
+        if what == "label" and text is None and pair is None and known.keys().isdisjoint(USUAL):
+            more, it, options = (" and which the text", "them", "--label and --text")
         raise DataError(
-            f"{file}: cannot tell which column is the {what}{hint}. The columns are {names_of(columns)}; name it with "
-            f"{option}"
+            f"{file}: cannot tell which column is the {what}{hint}{more}. The columns are {names_of(columns)}; name "
+            f"{it} with {options}"
         )
 
+    pair = next(((a, b) for a, b in USUAL_PAIRS if a in known and b in known), None)
     target = find("label", label, "--label", LABEL_NAMES)
     second = None if text_pair is None else find("second text", text_pair, "--text-pair")
-    pair = next(((a, b) for a, b in USUAL_PAIRS if a in known and b in known), None)
     if text is None and second is None and pair is not None:
         first, second = known[pair[0]], known[pair[1]]
         guessed |= {"text", "second text"}
     else:
-        first = find("text", text, "--text", TEXT_NAMES)
+        first = find("text", text, "--text", USUAL)
     used = {"text": first, **({"second text": second} if second else {}), "label": target}
     names = [*used.values(), *flags[1:]]
     if len(set(names)) != len(names):

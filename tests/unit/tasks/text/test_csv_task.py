@@ -74,6 +74,8 @@ def test_nothing_to_guess_from(tmp_path: Path) -> None:
         csv_task(file, text="a")
     with pytest.raises(DataError, match=r"cannot tell which column is the text.*\['a', 'lable'\].*--text"):
         csv_task(file, label="lable")
+    with pytest.raises(DataError, match=r"the label \(.*\) and which the text\. .*name them with --label and --text"):
+        csv_task(file)
 
 
 @pytest.mark.parametrize(
