@@ -33,7 +33,8 @@ MAX_SHARDS = 1_000
 #: Whole numbers behind a colon, and pieces with scores, in a ``tokenizer.json``: no token has a larger id.
 _NUMBER, _SCORED = re.compile(rb":\s*(\d{1,12})"), re.compile(rb'\[\s*"(?:[^"\\]|\\.)*"\s*,\s*-?\d')
 _VOCAB = re.compile(rb'"vocab"\s*:\s*[\[{]')
-INT8_WEIGHTS = "model.int8.safetensors"
+#: A model in 8 bits: its weights, and beside them what was measured.
+INT8_WEIGHTS, FACTS = "model.int8.safetensors", "quantization.json"
 #: Usual endings of files written by ``torch.save``.
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _PICKLE_INDEX = ".bin.index.json"
@@ -69,6 +70,11 @@ def find_weights(path: Path) -> Weights:
                 return _read_weights(path / name)
         raise CheckpointError(_nothing_in(path))
     return _read_weights(path)
+
+
+def is_int8(folder: Path) -> bool:
+    """Whether a folder holds a model in 8 bits, or what is left of one."""
+    return (folder / FACTS).exists() or (folder / INT8_WEIGHTS).exists()
 
 
 def is_adapter(path: Path) -> bool:

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save
 
 from bertkit.checkpoints.safetensors_format import (
     CHECKSUM,
@@ -213,6 +212,8 @@ def write_static_folder(folder: Path, table_VD: Floats, config: Mapping[str, Jso
         )
     half = np.ascontiguousarray(table_VD, np.float16)
     draft = folder / WEIGHTS
+    from safetensors.numpy import save
+
     draft.write_bytes(save({TABLES[0]: half}, {CHECKSUM: NO_CHECKSUM}))
     seal(draft)
     said = {"model_type": MODEL2VEC, "architectures": ["StaticModel"], "hidden_dim": table_VD.shape[1]}

@@ -26,7 +26,6 @@ from bertkit.tokenization.vocabulary import (
     Vocabulary,
 )
 
-
 #: A tokenizer's engine, and one without special tokens, for texts that are cut before the first adds them.
 Engines = tuple[Tokenizer, Tokenizer]
 
