@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertkit.checkpoints.adapter_folder import adapted, adapter_weights, with_head
 from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
@@ -41,8 +40,7 @@ _PICKLE_INDEX = ".bin.index.json"
 _PICKLES = ("pytorch_model.bin", f"pytorch_model{_PICKLE_INDEX}", "pytorch_model.pt", "model.pt", "model.bin")
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(NamedTuple):
     """The tensors of a checkpoint by name, none of them read yet; ``folder`` holds config and vocabulary."""
 
     folder: Path
@@ -247,8 +245,7 @@ def _read_shard(index: Path, name: str) -> dict[str, TensorInfo]:
     return read_header(shard)
 
 
-@dataclass(frozen=True, slots=True)
-class VocabularyFile:
+class VocabularyFile(NamedTuple):
     """A file, its highest id plus one (None: not counted), the content of ``tokenizer_config.json`` (empty without)."""
 
     file: Path

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,8 +63,7 @@ class Model2VecFile(FileSettings):
     vocabulary_quantization: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StaticFolder:
+class StaticFolder(NamedTuple):
     """Where a folder has its word vectors, and how they are used.
 
     home: the folder of ``model.safetensors`` and ``tokenizer.json``.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,8 +17,7 @@ ResultT = TypeVar("ResultT")
 AnswerT = TypeVar("AnswerT")
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSize:
+class WindowSize(NamedTuple):
     """How many items are drawn from a stream, encoded and sorted by length together.
 
     items: at most so many. characters: no more are drawn once their texts have so many.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from bertkit.checkpoints.int8_folder import Quantization
 
 
-@dataclass(frozen=True, slots=True)
-class ModelWeights:
+class ModelWeights(NamedTuple):
     """An encoder with or without a head. facts: of a model in 8 bits, else None."""
 
     model_class: str
