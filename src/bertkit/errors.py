@@ -21,7 +21,6 @@ for faults of bertkit itself; those, and any other exception, end a command with
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -132,6 +131,8 @@ def needs_bertkit(what: str) -> Iterator[None]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`` (did you mean 'x'?)`` when a known name is close to ``name``, else an empty string."""
+    import difflib
+
     near = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 

@@ -6,6 +6,7 @@ Letters of the array shapes: B inputs, W windows, N tokens of all inputs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +17,7 @@ from bertkit.ragged import Flags, Ids, Ints, Ragged, boundaries_of, rows_from_pa
 HEAD_OF_510 = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
+class Windows(NamedTuple):
     """W windows over B inputs, in the order of the inputs.
 
     owners: int64 ``(W,)``, the input that each window is of.

@@ -29,7 +29,7 @@ from bertkit.benchmark.sample_texts import (
     read_sample,
     save_rows,
 )
-from bertkit.checkpoints.int8_folder import is_int8
+from bertkit.checkpoints.huggingface import is_int8
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.engine.export_folder import check_class, is_export, read_manifest

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +42,7 @@ FINGERPRINT_KEY = "bertkit_base"
 _SAMPLES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Adapters:
+class Adapters(NamedTuple):
     """What a model with adapters that are not merged into it knows of them.
 
     places: by the name of our linear layer the published names of its parts, None for a part without an adapter.

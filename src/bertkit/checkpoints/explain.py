@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 
@@ -43,6 +42,8 @@ def explain(match: Match, where: str, *, file_labels: int | None = None, own: Cl
         if "decoder" in absent:  # that is no head
             return said
         return f"{said}; or train a new head, after {match.spec.name}.from_pretrained(..., {_request(match.spec)})"
+    import difflib
+
     groups = {status: _group(match.of(status)) for status in (*PROBLEMS, Status.UNUSED)}
     unplaced = [line[0] for status in (Status.UNEXPECTED, Status.UNUSED) for line in groups[status]]
     wanted = [line[0] for line in groups[Status.MISSING]]

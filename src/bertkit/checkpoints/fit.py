@@ -6,9 +6,8 @@ See ``docs/decisions/0020-strict-loading.md`` for the rules.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from bertkit.checkpoints.any_names import any_specs
 from bertkit.checkpoints.cross_encoder import saved_activation
@@ -33,8 +32,7 @@ LABELS = ("num_labels", "id2label", "label2id")
 Options = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
+class Fitted(NamedTuple):
     """A checkpoint that fits a class: the config of the model, its tensors and where they go."""
 
     config: BertConfig

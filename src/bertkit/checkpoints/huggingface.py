@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertkit.checkpoints.adapter_folder import adapted, adapter_weights, with_head
 from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
@@ -33,15 +32,15 @@ MAX_SHARDS = 1_000
 #: Whole numbers behind a colon, and pieces with scores, in a ``tokenizer.json``: no token has a larger id.
 _NUMBER, _SCORED = re.compile(rb":\s*(\d{1,12})"), re.compile(rb'\[\s*"(?:[^"\\]|\\.)*"\s*,\s*-?\d')
 _VOCAB = re.compile(rb'"vocab"\s*:\s*[\[{]')
-INT8_WEIGHTS = "model.int8.safetensors"
+#: A model in 8 bits: its weights, and beside them what was measured.
+INT8_WEIGHTS, FACTS = "model.int8.safetensors", "quantization.json"
 #: Usual endings of files written by ``torch.save``.
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _PICKLE_INDEX = ".bin.index.json"
 _PICKLES = ("pytorch_model.bin", f"pytorch_model{_PICKLE_INDEX}", "pytorch_model.pt", "model.pt", "model.bin")
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(NamedTuple):
     """The tensors of a checkpoint by name, none of them read yet; ``folder`` holds config and vocabulary."""
 
     folder: Path
@@ -69,6 +68,11 @@ def find_weights(path: Path) -> Weights:
                 return _read_weights(path / name)
         raise CheckpointError(_nothing_in(path))
     return _read_weights(path)
+
+
+def is_int8(folder: Path) -> bool:
+    """Whether a folder holds a model in 8 bits, or what is left of one."""
+    return (folder / FACTS).exists() or (folder / INT8_WEIGHTS).exists()
 
 
 def is_adapter(path: Path) -> bool:
@@ -241,8 +245,7 @@ def _read_shard(index: Path, name: str) -> dict[str, TensorInfo]:
     return read_header(shard)
 
 
-@dataclass(frozen=True, slots=True)
-class VocabularyFile:
+class VocabularyFile(NamedTuple):
     """A file, its highest id plus one (None: not counted), the content of ``tokenizer_config.json`` (empty without)."""
 
     file: Path

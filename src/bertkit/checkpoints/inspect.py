@@ -76,7 +76,7 @@ class ModelReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
         plain = asdict(self)
-        plain["tensors"] = [{**asdict(row), "status": row.status.value} for row in self.tensors]
+        plain["tensors"] = [{**row._asdict(), "status": row.status.value} for row in self.tensors]
         return plain
 
     def render(self) -> str:

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-from bertkit.checkpoints.huggingface import INT8_WEIGHTS
+from bertkit.checkpoints.huggingface import FACTS, INT8_WEIGHTS
 from bertkit.checkpoints.int8_figures import Measured
 from bertkit.errors import CheckpointError
 from bertkit.system.json_files import read_json
 from bertkit.system.validated_settings import Field
 
-#: Beside the weights, what makes a folder one of a model in 8 bits.
-FACTS = "quantization.json"
 VERSION = 1
 #: Of weights; 7 for processors that add up products of bytes in 16 bits.
 Bits = Literal[8, 7]
@@ -68,11 +66,6 @@ def slow_here(facts: Quantization, library: ByteProducts | None) -> str | None:
         return None
     then = "" if library.lanes == PLAIN_LANES else "quantize the original model again with --bits 7, or "
     return f"a model with weights in {facts.bits} bits is slow on this processor: {then}use the original model"
-
-
-def is_int8(folder: Path) -> bool:
-    """Whether a folder holds a model in 8 bits, or what is left of one."""
-    return (folder / FACTS).exists() or (folder / INT8_WEIGHTS).exists()
 
 
 def read_quantization(folder: Path) -> Quantization:

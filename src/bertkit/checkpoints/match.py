@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import NamedTuple
 
 from bertkit.checkpoints.rules import ClassSpec, ModelConfig, NameTable, Rule
 from bertkit.checkpoints.safetensors_format import TensorInfo
@@ -31,8 +32,7 @@ class Status(Enum):
 PROBLEMS = (Status.MISSING, Status.MISSHAPED, Status.WRONG_TYPE, Status.UNEXPECTED)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One tensor of the model, or one of the file without a place in the model, whose ``ours`` is empty.
 
     theirs: names in the file (if missing: the expected names). shape: in the model, otherwise in the file.

@@ -100,7 +100,7 @@ def _values(reader: _Reader, row: Row, tensors: Mapping[str, TensorInfo], kind: 
 
 
 def _own_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Values:
-    """An array that :func:`drop_pages` can give back, as it can one on the pages of a file; small ones are not."""
+    """An array whose memory goes back to the system with it, and by :func:`drop_pages`; small ones are plain."""
     size = math.prod(shape) * dtype.itemsize
     if size < _CHECK_BYTES:
         return np.empty(shape, dtype)
@@ -156,7 +156,7 @@ class _Reader:
         if info.sum is not None or pages is None or info.start % dtype.itemsize or len(pages) < info.end:
             return None
         if not hasattr(self._own, "buffer"):
-            self._own.buffer = np.empty(_CHECK_BYTES, np.uint8)
+            self._own.buffer = _own_pages((_CHECK_BYTES,), np.dtype(np.uint8))
         done = info.start
         while done < info.end:
             part = self._own.buffer[: min(info.end - done, _CHECK_BYTES)]

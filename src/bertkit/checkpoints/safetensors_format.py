@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save
 
 from bertkit.errors import CheckpointError
 from bertkit.system.atomic_files import disk_guard, make_folder, new_file
@@ -112,6 +111,8 @@ def seal(file: Path) -> bool:
 
 def write_arrays(file: Path, arrays: Mapping[str, npt.NDArray[np.float32]]) -> None:
     """Write a small file whole, with its checksum. Creates missing folders; errors as :func:`new_file`."""
+    from safetensors.numpy import save
+
     make_folder(file.parent)
     with new_file(file) as draft:
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}

@@ -10,8 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertkit.checkpoints.huggingface import INDEX, INT8_WEIGHTS, POOLED_WEIGHTS, WEIGHTS
-from bertkit.checkpoints.int8_folder import FACTS
+from bertkit.checkpoints.huggingface import FACTS, INDEX, INT8_WEIGHTS, POOLED_WEIGHTS, WEIGHTS
 from bertkit.checkpoints.rules import ModelConfig
 from bertkit.checkpoints.safetensors_format import CHECKSUM, NO_CHECKSUM, seal
 from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS

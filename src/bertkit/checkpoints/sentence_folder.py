@@ -7,7 +7,6 @@ by name, never skipped: without it the vectors would look like any others.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar, get_args
 
@@ -68,8 +67,7 @@ _CLASSES: dict[Activation, str] = {
 FileT = TypeVar("FileT", bound=Settings)
 
 
-@dataclass(frozen=True, slots=True)
-class SentenceParts:
+class SentenceParts(NamedTuple):
     """What follows the encoder of a sentence model: its settings, and the weights of each of ``config.steps``."""
 
     config: SentenceConfig

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from safetensors.numpy import save
 
 from bertkit.checkpoints.safetensors_format import (
     CHECKSUM,
@@ -63,8 +63,7 @@ class Model2VecFile(FileSettings):
     vocabulary_quantization: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StaticFolder:
+class StaticFolder(NamedTuple):
     """Where a folder has its word vectors, and how they are used.
 
     home: the folder of ``model.safetensors`` and ``tokenizer.json``.
@@ -213,6 +212,8 @@ def write_static_folder(folder: Path, table_VD: Floats, config: Mapping[str, Jso
         )
     half = np.ascontiguousarray(table_VD, np.float16)
     draft = folder / WEIGHTS
+    from safetensors.numpy import save
+
     draft.write_bytes(save({TABLES[0]: half}, {CHECKSUM: NO_CHECKSUM}))
     seal(draft)
     said = {"model_type": MODEL2VEC, "architectures": ["StaticModel"], "hidden_dim": table_VD.shape[1]}

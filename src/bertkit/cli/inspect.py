@@ -85,7 +85,7 @@ def inspect(
         return _shown(inspect_static(vectors), common)
     if verify or against is not None:
         return _verify(model, against, common)
-    from bertkit.checkpoints.int8_folder import is_int8
+    from bertkit.checkpoints.huggingface import is_int8
 
     if is_int8(folder):
         from bertkit.checkpoints.inspect_int8 import inspect_int8

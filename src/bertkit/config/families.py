@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 #: A value that a key of a config file must hold.
 Fixed = str | int | list[str] | dict[str, str] | None
@@ -22,8 +22,7 @@ Fixed = str | int | list[str] | dict[str, str] | None
 Scores = Literal["content", "rotary", "biased", "disentangled"]
 
 
-@dataclass(frozen=True, slots=True)
-class OwnPooler:
+class OwnPooler(NamedTuple):
     """The layer between [CLS] and a classifier that does not read the encoder's pooler; dropout may act before it."""
 
     activation: str

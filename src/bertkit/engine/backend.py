@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Literal, Protocol, get_args
+from typing import Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 
@@ -34,8 +33,7 @@ class Network(Protocol):
         """Its shape."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pack:
+class Pack(NamedTuple):
     """Rows that are computed together: end to end, without padding; ids and segments are int64 ``(T,)``."""
 
     ids: Ints
@@ -95,16 +93,14 @@ class Pack:
         return found_BD
 
 
-@dataclass(frozen=True, slots=True)
-class WordPooling:
+class WordPooling(NamedTuple):
     """How the logits of tokens become weights of words, see :func:`bertkit.model.word_weights.word_weights`."""
 
     pooling: Literal["max", "sum"] = "max"
     logs: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What to compute for each row. A back-end computes no more than that where it can.
 
     outputs: names as in :class:`bertkit.model.output.ModelOutput`: ``logits``, ``last_hidden_state`` ...

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,8 +17,7 @@ ResultT = TypeVar("ResultT")
 AnswerT = TypeVar("AnswerT")
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSize:
+class WindowSize(NamedTuple):
     """How many items are drawn from a stream, encoded and sorted by length together.
 
     items: at most so many. characters: no more are drawn once their texts have so many.
@@ -115,6 +112,8 @@ def stream(
 
 def one_ahead(items: Iterator[ItemT]) -> Iterator[ItemT]:
     """The same items, none of which is None; another thread makes the next while one is used."""
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(next, items, None)
         while (item := coming.result()) is not None:

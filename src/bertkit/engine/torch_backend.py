@@ -15,7 +15,8 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
 from bertkit.batch import Batch, Layout
-from bertkit.checkpoints.int8_folder import is_int8, slow_here
+from bertkit.checkpoints.huggingface import is_int8
+from bertkit.checkpoints.int8_folder import slow_here
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Pack, Precision, Values, Wanted, check_options
 from bertkit.engine.captured_encoder import can_be_recorded, with_graphs

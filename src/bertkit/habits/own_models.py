@@ -17,8 +17,7 @@ from bertkit.checkpoints.any_names import any_table
 from bertkit.checkpoints.apply import to_ours, to_theirs
 from bertkit.checkpoints.explain import explain
 from bertkit.checkpoints.fit import requested
-from bertkit.checkpoints.huggingface import find_weights
-from bertkit.checkpoints.int8_folder import is_int8
+from bertkit.checkpoints.huggingface import find_weights, is_int8
 from bertkit.checkpoints.match import Match, Status, match
 from bertkit.checkpoints.safetensors_format import TensorInfo
 from bertkit.checkpoints.save_folder import write_folder

@@ -22,7 +22,6 @@ from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.rows import TEXTS, WindowSize, stream
 from bertkit.errors import CheckpointError, InputError, LongTextError
 from bertkit.habit_table import has_no_effect, no_attribute, remedy
-from bertkit.inference.pipeline_folder import copy_model_folder
 from bertkit.inference.pipeline_inputs import Request, Shaped, is_whole, num_characters
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import Progress
@@ -158,6 +157,8 @@ class Pipeline:
         results; of a pipeline that was opened from a folder, what lies beside its weights as well.
         """
         if self.folder is not None:
+            from bertkit.inference.pipeline_folder import copy_model_folder
+
             copy_model_folder(self.folder, user_path(folder))
         else:
             self.model.save_pretrained(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -174,11 +175,23 @@ def open_checkpoint(
     tokenizer: PreTrainedTokenizer | None,
     computing: Mapping[str, Any],
 ) -> Pipeline:
-    """The pipeline of a checkpoint; ``computing`` is for :meth:`InferenceEngine.load`."""
+    """The pipeline of a checkpoint; ``computing`` is for :meth:`InferenceEngine.load`.
+
+    The vocabulary is read while the weights are, most of which needs no Python.
+    """
     static = static_folder(path)
     folder = path if static else checkpoint_folder(path)
-    words = tokenizer or (load_static_tokenizer(static) if static else AutoTokenizer.from_pretrained(folder))
-    made = pipeline_class(InferenceEngine.load(path, model_class, **computing), words)
+
+    def read_words() -> PreTrainedTokenizer:
+        return tokenizer or (load_static_tokenizer(static) if static else AutoTokenizer.from_pretrained(folder))
+
+    with ThreadPoolExecutor(1) as beside:
+        words = beside.submit(read_words)
+        try:
+            engine = InferenceEngine.load(path, model_class, **computing)
+        finally:
+            words.result()  # of two errors that of the tokenizer is told
+    made = pipeline_class(engine, words.result())
     made.read_folder(folder)
     made.has_other_tokenizer = tokenizer is not None
     return made

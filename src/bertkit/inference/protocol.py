@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from bertkit.checkpoints.huggingface import INT8_WEIGHTS, find_weights
-from bertkit.checkpoints.int8_folder import is_int8
+from bertkit.checkpoints.huggingface import INT8_WEIGHTS, find_weights, is_int8
 from bertkit.checkpoints.sentence_folder import step_files
 from bertkit.checkpoints.static_folder import static_folder
 from bertkit.config.config_file import checkpoint_folder

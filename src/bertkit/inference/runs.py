@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoints.int8_folder import is_int8
+from bertkit.checkpoints.huggingface import is_int8
 from bertkit.config.any_config import AnyConfig, read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.config.decision import read_decision

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from bertkit.batch import Layout
-from bertkit.checkpoints.int8_folder import is_int8
+from bertkit.checkpoints.huggingface import is_int8
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.engine.backend import Network
 from bertkit.engine.export_folder import is_export

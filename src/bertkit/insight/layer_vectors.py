@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 import numpy as np
 
 from bertkit.batch import split_by_budget
-from bertkit.checkpoints.int8_folder import is_int8
+from bertkit.checkpoints.huggingface import is_int8
 from bertkit.engine.backend import Network, Wanted
 from bertkit.engine.inference_engine import InferenceEngine, rows_of, tokens_of
 from bertkit.errors import InputError, counted

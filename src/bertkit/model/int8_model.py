@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertkit.checkpoints.huggingface import INT8_WEIGHTS
-from bertkit.checkpoints.int8_folder import FACTS, Quantization
+from bertkit.checkpoints.huggingface import FACTS, INT8_WEIGHTS
+from bertkit.checkpoints.int8_folder import Quantization
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.model.configured_model import ConfiguredModel, no_weights
 from bertkit.model.kernels.byte_linear import ByteEmbedding, ByteLinear

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bertkit.checkpoints.apply import DTYPES, to_ours, to_theirs
 from bertkit.checkpoints.fit import LABELS, Pooling, fit_checkpoint, requested
-from bertkit.checkpoints.int8_folder import is_int8
+from bertkit.checkpoints.huggingface import is_int8
 from bertkit.checkpoints.match import Match, Status
 from bertkit.checkpoints.names import TABLES
 from bertkit.checkpoints.safetensors_format import TensorInfo

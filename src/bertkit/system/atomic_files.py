@@ -2,28 +2,26 @@
 
 What must never be found half-written (a model, a checkpoint, a token store) is written under another name, flushed with
 :func:`sync_file`, renamed, and followed by :func:`sync_folder`: only then is the name on disk.
+
+Packages that only a write needs are imported there: whoever reads a model imports this module, too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import glob
-import hashlib
 import math
 import os
-import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import IO
-
-from safetensors import SafetensorError
+from typing import IO, TYPE_CHECKING
 
 from bertkit.errors import ConfigError, ResourceError
 from bertkit.system.interrupts import unwinding
+
+if TYPE_CHECKING:
+    from safetensors import SafetensorError
 
 #: Seconds between two tries to get a lock.
 _LOOK_S = 0.2
@@ -68,6 +66,8 @@ def check_new_folder(path: Path) -> None:
         raise ConfigError(f"{path} exists and is not empty; give the name of a new folder")
     if not path.name:
         raise ConfigError(f"{str(path)!r} cannot be replaced; give the name of a new folder, not the current one")
+    from tempfile import TemporaryDirectory
+
     above = next(folder for folder in path.absolute().parents if folder.exists())
     try:
         with TemporaryDirectory(dir=above, prefix=".bertkit-"):
@@ -103,7 +103,7 @@ def draft_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
         draft.mkdir(mode)
         yield draft
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        _remove_tree(draft)
 
 
 @contextlib.contextmanager
@@ -146,17 +146,19 @@ def _replace(folder: Path, contents: Mapping[str, bytes], drafts: Mapping[str, P
 
 def draft_of(path: Path) -> Path:
     """Where this call writes a file or folder before it is renamed."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}.tmp")
+    return path.with_name(f".{path.name}.{os.urandom(4).hex()}.{os.getpid()}.tmp")
 
 
 def remove_old_drafts(path: Path) -> None:
     """Remove the drafts of a file or folder whose processes were killed."""
+    import glob
+
     for old in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         writer = old.name.split(".")[-2]
         if not writer.isdigit() or _is_running(int(writer)):
             continue
         if old.is_dir():
-            shutil.rmtree(old, ignore_errors=True)
+            _remove_tree(old)
         else:
             old.unlink(missing_ok=True)
 
@@ -297,6 +299,8 @@ def _writable(folder: Path) -> Iterator[None]:
 
 def sha256_file(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
+    import hashlib
+
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -309,7 +313,9 @@ def disk_guard(
 
     ``needed_bytes`` is 0 where the size is not known. ``advice`` ends the message; None: it is part of another.
     """
-    if shutil.disk_usage(folder).free < needed_bytes:
+    from safetensors import SafetensorError
+
+    if _free(folder) < needed_bytes:
         raise ResourceError(_explain(folder, needed_bytes, what, None, advice))
     try:
         yield
@@ -318,6 +324,18 @@ def disk_guard(
         if number is None:
             raise
         raise ResourceError(_explain(folder, needed_bytes, what, _NO_SPACE[number], advice)) from error
+
+
+def _free(folder: Path) -> int:
+    import shutil
+
+    return shutil.disk_usage(folder).free
+
+
+def _remove_tree(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_full_disk(error: OSError | SafetensorError) -> bool:
@@ -334,7 +352,7 @@ def _no_space(error: OSError | SafetensorError) -> int | None:
 
 def _explain(folder: Path, needed: int, what: str, reason: str | None, advice: str | None) -> str:
     if reason is None:
-        free = shutil.disk_usage(folder).free
+        free = _free(folder)
         wanted = f"it needs about {needed / 1e6:,.0f} MB and " if needed else ""
         reason = f"{wanted}{free / 1e6:,.0f} MB are free"
     then = "" if advice is None else f". Nothing was overwritten. {advice}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -142,6 +141,8 @@ def _mac_flags() -> set[str]:
 
 
 def _sysctl(key: str) -> str:
+    import subprocess
+
     return subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, check=False).stdout.strip()
 
 

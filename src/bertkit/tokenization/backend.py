@@ -26,9 +26,12 @@ from bertkit.tokenization.vocabulary import (
     Vocabulary,
 )
 
+#: A tokenizer's engine, and one without special tokens, for texts that are cut before the first adds them.
+Engines = tuple[Tokenizer, Tokenizer]
 
-def build(vocabulary: Vocabulary, template: Template) -> tuple[Tokenizer, Tokenizer]:
-    """The engine for word pieces, and one without special tokens, for texts that are cut before the first adds them."""
+
+def build(vocabulary: Vocabulary, around_text: processors.PostProcessor) -> Engines:
+    """The engines for word pieces; see :func:`around_text`."""
     model = WordPiece(
         dict(vocabulary.vocab),
         unk_token=vocabulary.unk_token,
@@ -46,7 +49,7 @@ def build(vocabulary: Vocabulary, template: Template) -> tuple[Tokenizer, Tokeni
         each.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         each.decoder = decoders.WordPiece(prefix=vocabulary.prefix)
         _add_tokens(each, vocabulary)
-    engine.post_processor = _around_text(vocabulary, template)
+    engine.post_processor = around_text
     return engine, bare
 
 
@@ -69,7 +72,7 @@ def build_bpe(vocabulary: BpeVocabulary, template: Template) -> tuple[Tokenizer,
     if vocabulary.nfc:
         for each in (engine, bare, parts):
             each.normalizer = normalizers.NFC()
-    engine.post_processor = _around_text(
+    engine.post_processor = around_text(
         vocabulary, template, trim_offsets=vocabulary.trim_offsets, add_prefix_space=vocabulary.add_prefix_space
     )
     return engine, bare, parts
@@ -184,10 +187,12 @@ def post_processors(
     return found
 
 
-def _around_text(
+def around_text(
     vocabulary: TokenTable, template: Template, *, trim_offsets: bool = True, add_prefix_space: bool = False
 ) -> processors.PostProcessor:
-    """The post-processor as published files of word pieces and byte-level BPE have it."""
+    """The post-processor as published files of word pieces and byte-level BPE have it; refuses special tokens that it
+    cannot have (CheckpointError).
+    """
     first, last = _around(vocabulary)
     if template.segments or template.shown:
         return post_processors(template, first, last)[0][0]
@@ -204,11 +209,7 @@ def _add_tokens(engine: Tokenizer, vocabulary: TokenTable) -> None:
         described = asdict(token)
         del described["id"]
         engine.add_tokens([EngineToken(described.pop("content"), **described)])
-        if engine.token_to_id(token.content) != token.id:
-            raise CheckpointError(
-                f"{vocabulary.source}: the added token {token.content[:80]!r} should have the id {token.id}, but has "
-                f"{engine.token_to_id(token.content)} by the order of the vocabulary"
-            )
+        assert engine.token_to_id(token.content) == token.id
 
 
 def encode(bare: Tokenizer, texts: Sequence[Text], *, words: bool) -> list[Encoding]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from itertools import pairwise
@@ -76,6 +75,8 @@ class BatchEncoding(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the pieces of the first rows with their ids."""
+        import html
+
         try:
             shown = self.encodings[:_SHOWN_ROWS]
         except InputError:

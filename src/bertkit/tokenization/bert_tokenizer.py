@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
-
-from tokenizers import Tokenizer
 
 from bertkit.errors import InputError
 from bertkit.tokenization import backend as engines
@@ -88,10 +87,11 @@ class BertTokenizer(PreTrainedTokenizer):
         self.strip_accents = self._vocabulary.strip_accents
         self.tokenize_chinese_chars = self._vocabulary.tokenize_chinese_chars
 
-    def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
+    def _engines(self) -> tuple[Callable[[], engines.Engines], ChunkEncoder | None]:
         # The fast path finds tokens only by a plain search in the raw text; white space beside them changes no id.
         is_fast = not any(each.normalized or each.single_word for each in self._vocabulary.never_split)
-        return (*engines.build(self._vocabulary, self.template), FastEncoder(self._vocabulary) if is_fast else None)
+        build = partial(engines.build, self._vocabulary, engines.around_text(self._vocabulary, self.template))
+        return build, FastEncoder(self._vocabulary) if is_fast else None
 
     def __repr__(self) -> str:
         case = "uncased" if self.do_lower_case else "cased"

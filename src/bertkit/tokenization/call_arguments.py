@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -48,8 +47,7 @@ SIDES = ("right", "left")
 NO_LIMIT = 10**12
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(NamedTuple):
     """The texts of a call; ``batched`` if the user gave a batch, so that the result has rows even for one text."""
 
     first: list[Any]
@@ -57,8 +55,7 @@ class Texts:
     batched: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """The arguments of a call, made definite; None: do not cut, do not pad, no limit, any length."""
 
     strategy: str | None

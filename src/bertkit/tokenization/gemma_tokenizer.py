@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Unpack
-
-from tokenizers import Tokenizer
 
 from bertkit.tokenization import backend as engines
 from bertkit.tokenization import templates
@@ -75,14 +73,14 @@ class GemmaTokenizer(PreTrainedTokenizer):
         super()._set_up(vocabulary, clean_up_tokenization_spaces)
         self.add_prefix_space = self._vocabulary.add_prefix_space
 
-    def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
+    def _engines(self) -> tuple[Callable[[], engines.Engines], ChunkEncoder | None]:
         vocabulary = self._vocabulary
         engine, bare, parts = engines.build_fallback_bpe(vocabulary, self.template)
         # The fast path cannot find a token only between certain characters.
         is_fast = not any(token.single_word for token in vocabulary.never_split)
         if not vocabulary.add_prefix_space:
             is_fast = is_fast and not vocabulary.joins_words
-        return engine, bare, FastFallbackBpe(vocabulary, parts) if is_fast else None
+        return lambda: (engine, bare), FastFallbackBpe(vocabulary, parts) if is_fast else None
 
     def _original_files(self) -> dict[str, bytes]:
         return {}

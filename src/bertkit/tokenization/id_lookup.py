@@ -50,9 +50,8 @@ class Decoder:
     #: What ``from_pretrained`` was given; empty for a tokenizer that was made otherwise.
     name_or_path: str = ""
 
-    def __init__(self, vocabulary: TokenTable, engine: Tokenizer, clean_up_tokenization_spaces: bool) -> None:
+    def __init__(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         self._vocabulary = vocabulary
-        self._engine = engine
         self.clean_up_tokenization_spaces = clean_up_tokenization_spaces
         self._ids = {**vocabulary.vocab, **{token.content: token.id for token in vocabulary.added}}
         self._tokens = sorted(self._ids, key=self._ids.__getitem__)
@@ -60,6 +59,10 @@ class Decoder:
         for name in PUBLIC_NAMES:
             setattr(self, name, names.get(name))
             setattr(self, f"{name}_id", self._ids[names[name]] if name in names else None)
+
+    @property
+    def _engine(self) -> Tokenizer:
+        raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
         raise no_attribute(self, "tokenizer.", name, PUBLIC_NAMES)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
@@ -69,16 +70,24 @@ class PreTrainedTokenizer(OwnTokens):
         request(self)  # checks the sides
 
     def _set_up(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
-        """Build the engines: everything that a pickle does not hold."""
+        """Everything that a pickle does not hold."""
         self._vocabulary = vocabulary
-        engine, self._bare, self._fast = self._engines()
-        engine = engine if self.template.ends else self._bare
+        build, self._fast = self._engines()
+        self._built = cache(build)
         self._around = vocabulary.id_of(vocabulary.cls_token), vocabulary.id_of(vocabulary.sep_token)
-        Decoder.__init__(self, vocabulary, engine, clean_up_tokenization_spaces)
+        Decoder.__init__(self, vocabulary, clean_up_tokenization_spaces)
 
-    def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
-        """The complete engine, one that adds no special tokens, and the fast path if there is one."""
+    def _engines(self) -> tuple[Callable[[], engines.Engines], ChunkEncoder | None]:
+        """What makes the engines, once they are asked for, and the fast path if there is one."""
         raise NotImplementedError
+
+    @property
+    def _engine(self) -> Tokenizer:
+        return self._built()[0] if self.template.ends else self._bare
+
+    @property
+    def _bare(self) -> Tokenizer:
+        return self._built()[1]
 
     # Loading and saving
 

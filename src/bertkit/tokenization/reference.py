@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -33,8 +32,7 @@ Key = TypeVar("Key", str, int)
 Value = TypeVar("Value", str, int)
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     """One word after normalization.
 
     text: its characters, as the vocabulary has them.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
-
-from tokenizers import Tokenizer
 
 from bertkit.errors import InputError
 from bertkit.tokenization import backend as engines
@@ -90,11 +88,11 @@ class RobertaTokenizer(PreTrainedTokenizer):
         self.add_prefix_space = self._vocabulary.add_prefix_space
         self.trim_offsets = self._vocabulary.trim_offsets
 
-    def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
+    def _engines(self) -> tuple[Callable[[], engines.Engines], ChunkEncoder | None]:
         engine, bare, parts = engines.build_bpe(self._vocabulary, self.template)
         # The fast path cannot find a token only between certain characters.
         is_fast = not any(token.single_word for token in self._vocabulary.never_split)
-        return engine, bare, FastByteBpe(self._vocabulary, parts) if is_fast else None
+        return lambda: (engine, bare), FastByteBpe(self._vocabulary, parts) if is_fast else None
 
     def _original_files(self) -> dict[str, bytes]:
         merges = "".join(f"{left} {right}\n" for left, right in self._vocabulary.merges)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
-
-from tokenizers import Tokenizer
 
 from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization import backend as engines
@@ -122,11 +120,11 @@ class UnigramTokenizer(PreTrainedTokenizer):
         self.keep_accents = self._vocabulary.keep_accents
         self.add_prefix_space = self._vocabulary.add_prefix_space
 
-    def _engines(self) -> tuple[Tokenizer, Tokenizer, ChunkEncoder | None]:
+    def _engines(self) -> tuple[Callable[[], engines.Engines], ChunkEncoder | None]:
         engine, bare, parts = engines.build_unigram(self._vocabulary, self.template)
         # The fast path cannot find a token in normalized text, or only between certain characters.
         is_fast = not any(token.single_word or token.normalized for token in self._vocabulary.never_split)
-        return engine, bare, FastUnigram(self._vocabulary, parts) if is_fast else None
+        return lambda: (engine, bare), FastUnigram(self._vocabulary, parts) if is_fast else None
 
     def _original_files(self) -> dict[str, bytes]:
         model = self._vocabulary.model

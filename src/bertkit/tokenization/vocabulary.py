@@ -106,7 +106,7 @@ class TokenTable:
     source: str = field(default="the vocabulary", compare=False)
 
     def check_tokens(self) -> None:
-        """Check that ids are 0 ... n-1, that the special tokens exist, and that UTF-8 can represent all tokens."""
+        """Check ids (0 ... n-1, those of added tokens last), that the special tokens exist, and that all are UTF-8."""
         ids = {*self.vocab.values(), *(token.id for token in self.added)}
         known = {*self.vocab, *(token.content for token in self.added)}
         check_characters(known, self.source)
@@ -123,6 +123,15 @@ class TokenTable:
                 f"{self.source} ({len(known):,} tokens) has no {what}; add the token to the vocabulary, or name the "
                 f"token that takes its place, for example {next(iter(absent))}={next(iter(known))[:80]!r}"
             )
+        following = len(self.vocab)
+        for token in sorted(self.never_split, key=lambda token: token.id):
+            number = self.vocab.get(token.content, following)
+            if number != token.id:
+                raise CheckpointError(
+                    f"{self.source}: the added token {token.content[:80]!r} should have the id {token.id}, but has "
+                    f"{number} by the order of the vocabulary"
+                )
+            following = max(following, number + 1)
 
     def check_unknown(self) -> None:
         """Check that the model itself knows the unknown token, which an added token would not be enough for."""

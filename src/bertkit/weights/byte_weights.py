@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.checkpoints.huggingface import INT8_WEIGHTS
-from bertkit.checkpoints.int8_folder import FACTS, Quantization, read_quantization
+from bertkit.checkpoints.huggingface import FACTS, INT8_WEIGHTS
+from bertkit.checkpoints.int8_folder import Quantization, read_quantization
 from bertkit.checkpoints.names import TABLES, class_spec
 from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite, read_header, tensor_bytes
 from bertkit.config.bert_config import BertConfig

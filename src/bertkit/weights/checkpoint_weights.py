@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bertkit.checkpoints.fit import fit_checkpoint
-from bertkit.checkpoints.int8_folder import Quantization, is_int8
+from bertkit.checkpoints.huggingface import is_int8
 from bertkit.checkpoints.match import Status
 from bertkit.checkpoints.read_values import read_values
 from bertkit.config.bert_config import BertConfig
-from bertkit.weights.byte_weights import read_byte_weights
 from bertkit.weights.encoder_weights import Arrays, EncoderWeights
 from bertkit.weights.head_weights import HEAD_ACTIVATIONS, KINDS, HeadWeights, head_activations, head_of
 from bertkit.weights.parts import ACTIVATIONS
 
+if TYPE_CHECKING:
+    from bertkit.checkpoints.int8_folder import Quantization
 
-@dataclass(frozen=True, slots=True)
-class ModelWeights:
+
+class ModelWeights(NamedTuple):
     """An encoder with or without a head. facts: of a model in 8 bits, else None."""
 
     model_class: str
@@ -49,6 +50,8 @@ class ModelWeights:
             InputError: a model in 8 bits without the head of the class.
         """
         if is_int8(path):
+            from bertkit.weights.byte_weights import read_byte_weights
+
             return cls.of(model_class, *read_byte_weights(path, model_class))
         fitted = fit_checkpoint(path, model_class, {})
         arrays = read_values(fitted.match, fitted.weights.tensors, in_memory=in_memory)

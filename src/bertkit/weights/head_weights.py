@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -26,8 +25,7 @@ KINDS = {
 HEAD_ACTIVATIONS = (*ACTIVATIONS, "tanh")
 
 
-@dataclass(frozen=True, slots=True)
-class Dense:
+class Dense(NamedTuple):
     """A linear layer, an activation if there is one, and a normalization if there is one."""
 
     matrix: Matrix
@@ -35,16 +33,14 @@ class Dense:
     norm: Norm | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(NamedTuple):
     """The table whose rows are multiplied with vectors, float32 ``(V, E)``, and a bias ``(V,)``, or None."""
 
     table: Floats
     bias: Floats | None
 
 
-@dataclass(frozen=True, slots=True)
-class HeadWeights:
+class HeadWeights(NamedTuple):
     """A head. It reads the vectors of tokens, or of each row one: that of the first token, or the mean or maximum.
 
     layers: what these vectors go through one after another, the classifier last, unless ``words`` are.

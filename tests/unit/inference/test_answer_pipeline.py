@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,7 @@ def test_a_question_does_not_depend_on_its_neighbours(pipe: Any, monkeypatch: py
     many = [{"question": f"what {number}?", "context": LONG[number:]} for number in range(7)]
     alone = [pipe(one, top_k=2) for one in many]
     together = pipe(many, top_k=2)
-    monkeypatch.setattr(answer, "QUESTIONS", replace(answer.QUESTIONS, items=3))
+    monkeypatch.setattr(answer, "QUESTIONS", answer.QUESTIONS._replace(items=3))
     in_parts = list(pipe(iter(many), top_k=2))
     for found in (together, in_parts):
         for mine, other in zip(found, alone, strict=True):

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -105,7 +104,7 @@ def test_an_infinite_stream_is_read_only_as_far_as_needed(embed: Any) -> None:
 
 
 def test_a_fault_in_a_stream_comes_after_the_results_before_it(embed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline_base, "TEXTS", replace(pipeline_base.TEXTS, first=2))
+    monkeypatch.setattr(pipeline_base, "TEXTS", pipeline_base.TEXTS._replace(first=2))
     stream = embed(iter(["a", "b", 3]), pooling="mean")
     next(stream)
     next(stream)

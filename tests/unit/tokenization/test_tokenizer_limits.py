@@ -222,14 +222,22 @@ def test_results_do_not_depend_on_what_was_seen_before(
 
 @pytest.mark.parametrize("most", [2, 1 << 19])
 def test_few_chunks_are_looked_up_as_many_are(shared: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """Also with empty texts, words of no token and of many, and a dictionary that is cleared again and again."""
+    """Also with empty texts, words of no token and of many, and a dictionary that is cleared again and again; pieces by
+    the reference and by the engine, with the usual words known and not.
+    """
     sets = [["the cat", "", "unbelievably \x00 ok"], [""], ["中文 !!!"], ["a " * 30 + "tokenization"], ["the" * 40]]
     found = []
     for few in (0, 1 << 30):
         monkeypatch.setattr(chunks, "FEW_CHUNKS", few)
+        monkeypatch.setattr(chunks, "MANY_CHUNKS", few)
+        monkeypatch.setattr(fast, "FEW_CHARS", few)
         fresh = BertTokenizer(vocab_file(shared, "uncased"))
         fresh.limit_memory(most)
         found.append([fresh.encode_ragged(texts) for texts in sets])
+        encoder = fresh._fast
+        assert encoder is not None
+        assert ("_words" in vars(encoder), encoder._has_usual) == (few == 0, few == 0)
+        assert fresh._built.cache_info().currsize == 0  # only offsets need the tokenizers package's engine
     for many, one_by_one in zip(*found, strict=True):
         assert many.ids.dtype == one_by_one.ids.dtype == np.int32
         assert many.ids.tolist() == one_by_one.ids.tolist()

@@ -11,10 +11,9 @@ import hashlib
 import os
 from collections.abc import Callable
 from ctypes import Structure, c_char, c_char_p, c_float, c_int32, c_size_t, c_void_p
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from bertkit import __version__
 from bertkit.engine.native.library_cache import UnavailableError
@@ -74,8 +73,7 @@ class VariantInfo(Structure):
     ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class NativeLibrary:
+class NativeLibrary(NamedTuple):
     """The library, loaded, and one of its variants.
 
     variant, name: of the variant. lanes: floats in one of its vectors. fast_bytes: whether it multiplies bytes faster

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 import stat
 from pathlib import Path
 
@@ -61,6 +60,8 @@ def find_library(folder: Path, name: str) -> Path | None:
         if _is_as_kept(path):
             return path
         if path.is_dir() and not path.is_symlink():
+            import shutil
+
             shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):
             path.unlink()

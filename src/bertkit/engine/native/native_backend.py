@@ -13,13 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from bertkit.checkpoints.int8_folder import slow_here
 from bertkit.config.any_config import read_any_config
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import config_path
 from bertkit.config.sentence_config import PoolingMode
 from bertkit.engine.backend import Network, Pack, Precision, Values, Wanted, WordPooling, check_options
-from bertkit.engine.closeness import check_precision
 from bertkit.engine.native.library import native_library, why_not
 from bertkit.engine.native.native_encoder import pool
 from bertkit.engine.native.packed_model import (
@@ -107,8 +105,11 @@ class NativeBackend:
             self._exact = PackedEncoder(replace(weights.encoder, read_once=False), library, "float32")
         self._encoder = PackedEncoder(weights.encoder, library, self.weight_type, added)
         self._refused: str | None = None
-        if weights.facts is not None and (slow := slow_here(weights.facts, library)):
-            say(slow)
+        if weights.facts is not None:
+            from bertkit.checkpoints.int8_folder import slow_here
+
+            if slow := slow_here(weights.facts, library):
+                say(slow)
 
     def __getstate__(self) -> dict[str, Any]:
         """What it was made of, for copies and other processes, which load it anew."""
@@ -222,6 +223,8 @@ class NativeBackend:
 
     def _judge(self, x_TD: Floats, pack: Pack) -> None:
         """Refuse (ConfigError) a precision that changes the vectors of the first rows too much."""
+        from bertkit.engine.closeness import check_precision
+
         with self._lock:
             exact = self._exact
             if self._refused is not None:

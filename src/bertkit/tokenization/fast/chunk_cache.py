@@ -31,6 +31,8 @@ MAX_CHUNK_IDS = 1 << 22
 #: Characters of text that are looked up at a time, and between two rounds of learning.
 BLOCK_CHARS = 1 << 14
 BATCH_CHARS = 1 << 22
+#: So many chunks seen are much text.
+MANY_CHUNKS = 1 << 9
 #: Up to this many chunks are looked up one by one.
 FEW_CHUNKS = 32
 #: Arrow splits text from this size on; for less, importing it takes longer than it saves.
@@ -44,8 +46,9 @@ class ChunkEncoder:
     """Texts to ids, with the dictionary that makes it fast. Safe to share between threads.
 
     A subclass defines how texts become chunks (:meth:`_blocks`) and the ids of new ones (:meth:`_work_out`). ``known``
-    are chunks known from the start, and their ids. The dictionary is cleared when it has more than ``max_chunks``
-    (None: :data:`MAX_CHUNKS`); for texts of megabytes, in which most words repeat, a small one is as fast.
+    are chunks known from the start, and their ids; those of :meth:`_usual` are known once there is much text. The
+    dictionary is cleared when it has more than ``max_chunks`` (None: :data:`MAX_CHUNKS`); for texts of megabytes, in
+    which most words repeat, a small one is as fast.
     """
 
     def __init__(self, known: Mapping[str, int]) -> None:
@@ -53,6 +56,7 @@ class ChunkEncoder:
         self.max_chunks: int | None = None
         # Arrow's split leaves empty strings at the ends of a text.
         self._known = {END: 0, "": 0, **known}
+        self._has_usual = False
         self._lock = ForkSafeLock(self._reset)
         self._reset()
 
@@ -63,6 +67,10 @@ class ChunkEncoder:
     def _work_out(self, new: Sequence[str]) -> Iterator[tuple[Ints, Ids, Ints]]:
         """Ids of chunks, in groups: positions in ``new``, concatenated ids, number of ids of each chunk."""
         raise NotImplementedError
+
+    def _usual(self) -> Mapping[str, int]:
+        """Ids of chunks that much text is likely to have."""
+        return {}
 
     def _reset(self) -> None:
         """Forget all chunks except those known from the start."""
@@ -91,6 +99,10 @@ class ChunkEncoder:
     def _encode_batch(self, blocks: Iterator[str]) -> tuple[Ids, Ints, bool]:
         """Ids and lengths of the texts of the next blocks, and whether there may be more blocks."""
         with self._lock:
+            if not self._has_usual and len(self._chunks) > self._num_known + MANY_CHUNKS:
+                self._known |= self._usual()
+                self._has_usual = True
+                self._reset()
             max_chunks = MAX_CHUNKS if self.max_chunks is None else self.max_chunks
             if len(self._chunks) > self._num_known + max_chunks or self._num_ids > self._num_known + MAX_CHUNK_IDS:
                 self._reset()

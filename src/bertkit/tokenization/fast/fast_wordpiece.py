@@ -2,7 +2,8 @@
 
 In BERT's tokenization nothing crosses white space, neither words nor marks, so what stands between white space has the
 same ids everywhere, and :mod:`bertkit.tokenization.fast.chunk_cache` can look it up. New chunks are normalized together
-by one ``str.translate``, and the word-piece model of the ``tokenizers`` package cuts them into pieces.
+by one ``str.translate``, and the word-piece model of the ``tokenizers`` package cuts them into pieces. That model takes
+longer to build than a short text to cut, so the reference cuts short ones.
 
 BERT and ``str.split`` differ in what white space is: U+001C..U+001F and U+0085 split words in Python, and BERT removes
 them from text. In printable text U+0020 is the only white space for both; other text is cleaned first.
@@ -14,7 +15,7 @@ import re
 import string
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import compress
+from itertools import chain, compress
 
 import numpy as np
 from tokenizers import Tokenizer, pre_tokenizers
@@ -24,13 +25,14 @@ from bertkit.ragged import Ids, Ints
 from bertkit.tokenization.characters import COMMON_SIGNS, FROZEN, REORDERED, space_out
 from bertkit.tokenization.fast import chunk_cache as chunks
 from bertkit.tokenization.fast.chunk_cache import END, ChunkEncoder
-from bertkit.tokenization.reference import BasicTokenizer
+from bertkit.tokenization.reference import BasicTokenizer, WordpieceTokenizer
 from bertkit.tokenization.vocabulary import Vocabulary
 
 #: Characters whose normalized form is remembered.
 MAX_CHARS = 1 << 16
-#: Characters of normalized text that are cut into pieces at a time.
+#: Characters of normalized text that are cut into pieces at a time, and those that the reference cuts.
 SLICE_CHARS = 1 << 18
+FEW_CHARS = 1 << 9
 
 _reordered = re.compile(REORDERED)
 
@@ -83,18 +85,22 @@ class FastEncoder(ChunkEncoder):
         # Most texts have no "[" at all, which is quicker to see than that no token matches.
         starts = {token[0] for token in whole}
         self._sign = starts.pop() if len(starts) == 1 else ""
-        known = {self._marks[token].strip(" "): number for token, number in whole.items()}
+        self._few = WordpieceTokenizer(
+            vocabulary.vocab, vocabulary.unk_token, vocabulary.max_input_chars_per_word, vocabulary.prefix
+        )
+        super().__init__({self._marks[token].strip(" "): number for token, number in whole.items()})
+
+    def _usual(self) -> dict[str, int]:
         # Beside saving time, known words put frequent ones next to each other in memory: vocabularies begin with them.
-        longest, lower = vocabulary.max_input_chars_per_word, self._basic.do_lower_case
-        known |= {
+        longest, lower = self._vocabulary.max_input_chars_per_word, self._basic.do_lower_case
+        return {
             token: number
-            for token, number in vocabulary.vocab.items()
+            for token, number in self._vocabulary.vocab.items()
             if token.isascii()
             and (token.isalnum() or (len(token) == 1 and token in string.punctuation))
             and not (lower and token != token.lower())
             and len(token) <= longest
         }
-        super().__init__(known)
 
     def _blocks(self, texts: Iterable[str]) -> Iterator[str]:
         """Spaces out punctuation and lower-cases ASCII, which changes no id, so that chunks repeat more often."""
@@ -130,6 +136,8 @@ class FastEncoder(ChunkEncoder):
 
     def _pieces(self, text: str) -> Ids:
         """Ids of the word pieces of normalized text, some thousand characters at a time: the engine needs memory."""
+        if len(text) <= FEW_CHARS:
+            return np.fromiter(chain.from_iterable(map(self._few_pieces, text.split())), np.int32)
         found = [np.zeros(0, np.int32)]
         start = 0
         while start < len(text):
@@ -142,6 +150,11 @@ class FastEncoder(ChunkEncoder):
             found.append(np.array(encoding.ids, np.int32))
             start = end
         return np.concatenate(found)
+
+    def _few_pieces(self, word: str) -> list[int]:
+        if word == END:
+            return [self._end_id]
+        return [self._vocabulary.vocab[piece.token] for piece in self._few.pieces(word)]
 
     @cached_property
     def _words(self) -> Tokenizer:
