@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, SupportsIndex, overload
 
 import numpy as np
@@ -60,9 +60,16 @@ class Decoder:
             setattr(self, name, names.get(name))
             setattr(self, f"{name}_id", self._ids[names[name]] if name in names else None)
 
+    #: Makes the tokenizer's engine and the one without special tokens, once.
+    _built: Callable[[], tuple[Tokenizer, Tokenizer]]
+
     @property
     def _engine(self) -> Tokenizer:
-        raise NotImplementedError
+        return self._built()[0] if self.template.ends else self._bare
+
+    @property
+    def _bare(self) -> Tokenizer:
+        return self._built()[1]
 
     def __getattr__(self, name: str) -> Any:
         raise no_attribute(self, "tokenizer.", name, PUBLIC_NAMES)

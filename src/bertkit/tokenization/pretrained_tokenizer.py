@@ -81,14 +81,6 @@ class PreTrainedTokenizer(OwnTokens):
         """What makes the engines, once they are asked for, and the fast path if there is one."""
         raise NotImplementedError
 
-    @property
-    def _engine(self) -> Tokenizer:
-        return self._built()[0] if self.template.ends else self._bare
-
-    @property
-    def _bare(self) -> Tokenizer:
-        return self._built()[1]
-
     # Loading and saving
 
     @classmethod
