@@ -103,9 +103,9 @@ def test_a_table_gives_its_column_to_every_command(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"film\ngood good good good\n")))
     assert main(["embed", "--model", model, "--max-length", "5", "-"]) != 0
     assert "standard input, line 2: the text has 6 tokens" in capsys.readouterr().err
-    Path("other.csv").write_text("body,label\na,b\n", encoding="utf-8")
+    Path("other.csv").write_text("remark,label\na,b\n", encoding="utf-8")
     assert main(["embed", "--model", model, "--file", "other.csv"]) == 3
-    assert "The columns are ['body', 'label']; choose one with --text" in capsys.readouterr().err
+    assert "The columns are ['remark', 'label']; choose one with --text" in capsys.readouterr().err
     lines = Path("lines.txt")
     lines.write_text(TABLE, encoding="utf-8")
     assert list(read_texts((), Source(lines))) == TABLE.split("\n")[:-1]  # the control: a file without columns
