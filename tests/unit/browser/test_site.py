@@ -161,4 +161,5 @@ def test_campaign_without_javascript_the_first_page_is_complete(site: tuple[str,
     page.wait("document.readyState === 'complete' && document.querySelector('form.chooser') === null")
     assert page.value("document.querySelectorAll('section[id^=choose-]').length") > 10
     assert page.value("[...document.querySelectorAll('section[id^=choose-]')].every((each) => each.clientHeight > 0)")
-    assert page.value("document.querySelector('.bertkit-try noscript').innerText").startswith("This part needs JavaScript")
+    said = page.value("document.querySelector('.bertkit-try noscript').innerText")
+    assert said.startswith("This part needs JavaScript")
