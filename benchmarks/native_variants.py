@@ -51,9 +51,9 @@ WITHOUT = {
     "avx2_vnni": NO_AVX512,
     "avx2": (*NO_AVX512, "-mno-avxvnni"),
     "sse42": (*NO_AVX512, "-mno-avxvnni", "-mno-avx2", "-mno-fma", "-mno-f16c", "-mno-avx"),
-    "neon_bf16": (),
-    "neon_dot": ("-mcpu=native+nobf16",),
-    "neon": ("-mcpu=native+nobf16+nodotprod",),
+    "neon_i8mm": (),
+    "neon_dot": ("-mcpu=native+nobf16+noi8mm",),
+    "neon": ("-mcpu=native+nobf16+noi8mm+nodotprod",),
 }
 #: Width and inner width of an encoder -> the products of a layer, outputs and inputs.
 SIZES = {"MiniLM-L6": (384, 1536), "BERT-base": (768, 3072)}

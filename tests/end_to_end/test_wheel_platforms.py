@@ -175,7 +175,7 @@ def variants(told: str, word: str) -> set[str]:
 
 #: Processors of qemu -> the variants that they have.
 ARM = {
-    "max": {"neon_bf16", "neon_dot", "neon", "plain"},
+    "max": {"neon_i8mm", "neon_dot", "neon", "plain"},
     "neoverse-n1": {"neon_dot", "neon", "plain"},
     "cortex-a53": {"neon", "plain"},
 }

@@ -1,4 +1,5 @@
-/* Random encoders and batches: every variant beside the plain one, and wrong arguments, which must be refused.
+/* Random encoders and batches: every variant beside the plain one, products of whole numbers, which must be exact, and
+ * wrong arguments, which must be refused.
  *
  *     fuzz SEED COUNT
  *
@@ -140,7 +141,9 @@ static bertkit_matrix matrix_of(const Model *m, int which, int kinds) {
     return made;
 }
 
-static bertkit_encoder *encoder_of(const Model *m, const bertkit_variant_info *info, int variant) {
+/* `added`: one more matrix, or NULL. */
+static bertkit_encoder *encoder_of(
+    const Model *m, const bertkit_variant_info *info, int variant, const bertkit_matrix *added) {
     bertkit_error error;
     bertkit_builder *builder = NULL;
     bertkit_encoder *encoder = NULL;
@@ -152,6 +155,8 @@ static bertkit_encoder *encoder_of(const Model *m, const bertkit_variant_info *i
         }
         for (int n = 0; n < 2; n++) DONE(bertkit_builder_set_norm(builder, layer, n, m->norm[0], m->norm[1], &error));
     }
+    int32_t number;
+    if (added) DONE(bertkit_builder_add_matrix(builder, added, &number, &error));
     DONE(bertkit_builder_seal(&builder, &encoder, &error));
     return encoder;
 }
@@ -205,7 +210,7 @@ static double compare(const Model *m) {
         bertkit_variant_info info = {.struct_size = sizeof info};
         DONE(bertkit_variant_info_of(variant, &info, &error));
         if (!info.runs) continue;
-        bertkit_encoder *encoder = encoder_of(m, &info, variant);
+        bertkit_encoder *encoder = encoder_of(m, &info, variant, NULL);
         ran |= (uint64_t)1 << variant;
         void *base;
         size_t size;
@@ -232,6 +237,81 @@ static double compare(const Model *m) {
     return worst;
 }
 
+/* Products of whole numbers that every kind keeps as they are: any order of sums, of floats or of bytes, gives the same. */
+typedef struct {
+    int rows, inputs, outputs, shifts;
+    float *x, *expected, *ones, *zeros;
+    void *weights[BERTKIT_NUM_KINDS];
+} WholeNumbers;
+
+static WholeNumbers new_whole_numbers(int kind) {
+    WholeNumbers w = {.rows = 1 + (int)drawn(40), .inputs = 1 + (int)drawn(250), .outputs = 1 + (int)drawn(40), .shifts = (int)drawn(2)};
+    int bytes = kind == BERTKIT_I8, low = bytes && !w.shifts ? -127 : 0, most = bytes ? w.shifts ? 255 : 127 : 15;
+    size_t count = (size_t)w.inputs * w.outputs;
+    w.x = malloc((size_t)w.rows * w.inputs * sizeof(float));
+    for (int i = 0; i < w.rows * w.inputs; i++) /* the first of a row is the largest, so that a byte is worth 1 */
+        w.x[i] = (float)(i % w.inputs ? (int)drawn(most - low + 1) + low : most);
+    w.weights[BERTKIT_I8] = calloc(count, 1), w.weights[BERTKIT_F32] = calloc(count, 4);
+    w.weights[BERTKIT_F24] = w.weights[BERTKIT_F32];
+    w.weights[BERTKIT_F16] = calloc(count, 2), w.weights[BERTKIT_BF16] = calloc(count, 2);
+    for (size_t i = 0; i < count; i++) {
+        int weight = (int)drawn(bytes ? 256 : 17) - (bytes ? 128 : 8);
+        float value = (float)weight;
+        uint32_t bits, size = (uint32_t)abs(weight), exponent = 0;
+        memcpy(&bits, &value, 4);
+        while (size >> (exponent + 1)) exponent++;
+        ((int8_t *)w.weights[BERTKIT_I8])[i] = (int8_t)weight;
+        ((float *)w.weights[BERTKIT_F32])[i] = value;
+        ((uint16_t *)w.weights[BERTKIT_BF16])[i] = (uint16_t)(bits >> 16);
+        if (!weight) continue; /* and of halves the sign, the exponent above 15 and ten bits of the fraction */
+        ((uint16_t *)w.weights[BERTKIT_F16])[i] =
+            (uint16_t)((weight < 0 ? 0x8000u : 0) | (15 + exponent) << 10 | ((size << 10 >> exponent) & 0x3ff));
+    }
+    w.expected = malloc((size_t)w.rows * w.outputs * sizeof(float));
+    for (int r = 0; r < w.rows; r++)
+        for (int o = 0; o < w.outputs; o++) {
+            int64_t sum = 0;
+            for (int i = 0; i < w.inputs; i++)
+                sum += (int64_t)w.x[r * w.inputs + i] * (int64_t)((float *)w.weights[BERTKIT_F32])[o * w.inputs + i];
+            w.expected[r * w.outputs + o] = (float)sum;
+        }
+    w.ones = numbers(256, 0.0f), w.zeros = numbers(256, 0.0f);
+    for (int i = 0; i < 256; i++) w.ones[i] = 1.0f;
+    return w;
+}
+
+/* Whether every variant computes them to the last bit; what differs is printed. */
+static int exact_products(const Model *m) {
+    bertkit_error error;
+    WholeNumbers w = new_whole_numbers(m->kind);
+    int wrong = 0;
+    for (int variant = 0; variant < bertkit_num_variants() && !wrong; variant++) {
+        bertkit_variant_info info = {.struct_size = sizeof info};
+        DONE(bertkit_variant_info_of(variant, &info, &error));
+        if (!info.runs || !(info.kinds >> m->kind & 1)) continue;
+        bertkit_matrix matrix = {.struct_size = sizeof matrix, .kind = m->kind, .outputs = w.outputs, .inputs = w.inputs,
+                                 .weights = w.weights[m->kind], .bias = w.zeros, .unit = 1.0f, .scale = w.ones,
+                                 .smooth = w.ones, .shift = w.shifts ? w.zeros : NULL};
+        bertkit_encoder *encoder = encoder_of(m, &info, variant, &matrix);
+        void *base;
+        size_t size;
+        float *result = guarded((size_t)w.rows * w.outputs, &base, &size);
+        DONE(bertkit_multiply(encoder, 0, w.x, w.rows, 0, result, &error));
+        for (int i = 0; i < w.rows * w.outputs && !wrong; i++)
+            if (result[i] != w.expected[i]) {
+                printf("%s, kind %d, %d x %d x %d: row %d, output %d is %g, expected %g\n", info.name, m->kind, w.rows, w.inputs,
+                       w.outputs, i / w.outputs, i % w.outputs, result[i], w.expected[i]);
+                wrong = 1;
+            }
+        free_guarded(base, size);
+        bertkit_encoder_free(encoder);
+    }
+    free(w.x), free(w.expected), free(w.ones), free(w.zeros);
+    for (int kind = 0; kind < BERTKIT_NUM_KINDS; kind++)
+        if (kind != BERTKIT_F24) free(w.weights[kind]);
+    return !wrong;
+}
+
 int main(int count, char **words) {
     uint64_t seed = count > 1 ? strtoull(words[1], NULL, 10) : 1;
     int rounds = count > 2 ? atoi(words[2]) : 100;
@@ -243,7 +323,12 @@ int main(int count, char **words) {
         wrong_arguments(&m);
         double difference = compare(&m);
         if (difference > worst[m.kind]) worst[m.kind] = difference;
+        int exact = exact_products(&m);
         free_model(&m);
+        if (!exact) {
+            printf("seed %llu: products of whole numbers are wrong\n", (unsigned long long)(seed + round));
+            return 1;
+        }
         if (difference > tolerances[m.kind]) {
             printf("seed %llu: kind %d differs by %g\n", (unsigned long long)(seed + round), m.kind, difference);
             return 1;

@@ -42,7 +42,7 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
         "plain": ("-DBERTKIT_PLAIN_C",),
     },
     "aarch64": {
-        "neon_bf16": ("-mcpu=generic+dotprod+bf16",),
+        "neon_i8mm": ("-mcpu=generic+dotprod+i8mm+bf16",),
         "neon_dot": ("-mcpu=generic+dotprod",),
         "neon": ("-mcpu=generic",),
         "plain": ("-mcpu=generic", "-DBERTKIT_PLAIN_C"),

@@ -159,7 +159,7 @@ static int copy_scales(Encoder *e, Matrix *m, const bertkit_matrix *given) {
 /* A packed copy; 0: no memory. */
 static int pack_matrix(Encoder *e, const bertkit_matrix *given, Matrix *packed) {
     Matrix made = {.kind = given->kind, .outputs = given->outputs, .inputs = given->inputs, .unit = 1.0f};
-    size_t columns = round_up(made.outputs, e->kernels->panel), rows = round_up(made.inputs, 4);
+    size_t columns = round_up(made.outputs, e->kernels->panel), rows = round_up(made.inputs, MOST_STEP_INPUTS);
     made.part_steps = e->part_steps;
     if (made.kind != BERTKIT_I8) made.unit = given->unit;
     /* Vectors of three-byte weights are read with what stands behind them. */

@@ -40,10 +40,10 @@ static void pack_weights(Matrix *m, const void *weights) {
         case BERTKIT_F32: pack_panel(rows, here, inputs, 1, 4, panel); break;
         case BERTKIT_F24: pack_panel_of_three_bytes((const uint32_t *)rows, here, inputs, (uint8_t *)panel); break;
         case BERTKIT_F16: pack_panel(rows, here, inputs, 1, 2, panel); break;
-        case BERTKIT_BF16: pack_panel(rows, here, inputs, 2, 2, panel); break;
-        default: pack_panel(rows, here, inputs, 4, 1, panel); break;
+        case BERTKIT_BF16: pack_panel(rows, here, inputs, STEP_BYTES / 2, 2, panel); break;
+        default: pack_panel(rows, here, inputs, STEP_BYTES, 1, panel); break;
         }
-        panel += (ptrdiff_t)PANEL * WEIGHT_SIZE[m->kind] * round_up(inputs, 4);
+        panel += (ptrdiff_t)PANEL * WEIGHT_SIZE[m->kind] * round_up(inputs, MOST_STEP_INPUTS);
     }
     for (int o = 0; m->offset && o < m->outputs; o++)
         for (int i = 0; i < inputs; i++)

@@ -6,6 +6,8 @@
  *   BERTKIT_BF16               [panel][input / 2][PANEL][2]; rows are rounded to bf16, sums in float32
  *   BERTKIT_I8                 [panel][input / 4][PANEL][4]; rows become bytes with a scale of their own, sums in int32
  *
+ * Where instructions multiply blocks (STEP_BYTES is 8), the last two are [input / 4][PANEL][4] and [input / 8][PANEL][8].
+ *
  * Rows are float32, `stride` apart, and filled up with zeros to a multiple of PANEL columns.
  */
 #ifndef BERTKIT_KERNELS_PRODUCTS_H
@@ -21,8 +23,11 @@ typedef union {
     int32_t counts[TILE_ROWS][PANEL];
 } Tile;
 
-/* What the sums of a tile are computed from, step by step. A step takes four bytes of each row, which are a float, two
- * numbers in bf16 or four bytes, and their weights. Distances are in bytes.
+/* Inputs whose products are added at once. */
+static const int STEP_INPUTS[] = {1, 1, 1, STEP_BYTES / 2, STEP_BYTES};
+
+/* What the sums of a tile are computed from, step by step. A step takes of each row a float, or STEP_BYTES bytes, and
+ * their weights. Distances are in bytes.
  */
 typedef struct {
     const char *rows, *weights;
@@ -52,7 +57,7 @@ INLINE vec add_products(const int kind, const int narrow, vec sums, vec x, vec w
     case BERTKIT_I8:
         if (narrow) return as_floats(dot4_narrow(as_counts(sums), as_counts(x), (const int8_t *)packed));
         return as_floats(dot4(as_counts(sums), as_counts(x), as_counts(weights)));
-#ifdef HAS_BF16
+#if defined(HAS_BF16) && STEP_BYTES == 4
     case BERTKIT_BF16: return dot2(sums, as_counts(x), as_counts(weights));
 #endif
     default: return fma_(x, weights, sums);
@@ -122,6 +127,45 @@ INLINE void sum_steps(
     }
 }
 
+#if STEP_BYTES == 8
+/* As sum_steps, of two rows and two columns at once, whose four sums are one vector. Of an odd number of rows the last
+ * stands for two; the tile has room for both.
+ */
+INLINE void sum_blocks(const int rows, const int kind, const Operands *o, Tile *tile) {
+    const char *fours[(TILE_ROWS + 3) / 4]; /* every fourth row */
+    ptrdiff_t on[4] = {0, o->row_stride, 2 * o->row_stride, 3 * o->row_stride};
+    UNRELATED(on[3]);
+    UNROLLED for (int r = 0; r < rows; r += 4) {
+        fours[r / 4] = o->rows + r * o->row_stride;
+        UNRELATED(fours[r / 4]);
+    }
+    vec sums[TILE_ROWS / 2][PANEL / 2];
+    UNROLLED for (int r = 0; r < rows; r += 2)
+        UNROLLED for (int c = 0; c < PANEL; c += 2)
+            sums[r / 2][c / 2] = o->adds ? load_block(tile->sums[r] + c, tile->sums[r + 1] + c) : splat(0.0f);
+    const ptrdiff_t step = o->step, ahead_step = o->ahead_step;
+    const char *weights = o->weights, *end = weights + o->steps * step, *ahead = o->ahead;
+    for (; weights != end; weights += step, ahead += ahead_step) {
+        __builtin_prefetch(ahead);
+        vec columns[PANEL / 2];
+        UNROLLED for (int c = 0; c < PANEL / 2; c++) columns[c] = load((const float *)weights + LANES * c);
+        UNROLLED for (int r = 0; r < rows; r += 2) {
+            const char *row = fours[r / 4] + on[r % 4], *next = r + 1 < rows ? fours[r / 4] + on[r % 4 + 1] : row;
+            vec x = load_block((const float *)row, (const float *)next);
+            UNROLLED for (int c = 0; c < PANEL / 2; c++)
+                sums[r / 2][c] = (kind == BERTKIT_I8 ? block_i8 : block_bf16)(sums[r / 2][c], x, columns[c]);
+        }
+        UNROLLED for (int r = 0; r < rows; r += 4) {
+            fours[r / 4] += STEP_BYTES;
+            UNRELATED(fours[r / 4]);
+        }
+    }
+    UNROLLED for (int r = 0; r < rows; r += 2)
+        UNROLLED for (int c = 0; c < PANEL; c += 2)
+            store_block(tile->sums[r] + c, tile->sums[r + 1] + c, sums[r / 2][c / 2]);
+}
+#endif
+
 /* Functions of their own, with a case for each number of rows, so that the sums stay in registers. */
 #define UP_TO_6(CASE, ...) \
     CASE(1, __VA_ARGS__) CASE(2, __VA_ARGS__) CASE(3, __VA_ARGS__) CASE(4, __VA_ARGS__) CASE(5, __VA_ARGS__) \
@@ -135,24 +179,30 @@ INLINE void sum_steps(
 #else
 #define FOR_EACH_COUNT UP_TO_6
 #endif
-#define COUNT(N, ...) case N: sum_steps(N, __VA_ARGS__, o, tile); break;
+#define COUNT(N, SUM, ...) case N: SUM(N, __VA_ARGS__, o, tile); break;
 #define TILES_OF(NAME, ...) \
     __attribute__((noinline)) static void NAME(int rows, const Operands *o, Tile *tile) { \
         switch (rows) { FOR_EACH_COUNT(COUNT, __VA_ARGS__) } \
     }
-/*       kind, narrow, fetches, decodes */
-TILES_OF(new_tile, BERTKIT_F32, 0, 0, 0)
-TILES_OF(tile_f32, BERTKIT_F32, 0, 1, 0)
-TILES_OF(tile_f24, BERTKIT_F24, 0, 1, 0)
-TILES_OF(tile_f16, BERTKIT_F16, 0, 1, 0)
-TILES_OF(decoding_f24, BERTKIT_F24, 0, 1, 1)
-TILES_OF(decoding_f16, BERTKIT_F16, 0, 1, 1)
-TILES_OF(tile_i8, BERTKIT_I8, 0, 1, 0)
-TILES_OF(tile_narrow_i8, BERTKIT_I8, 1, 1, 0)
+/*                             kind, narrow, fetches, decodes */
+TILES_OF(new_tile, sum_steps, BERTKIT_F32, 0, 0, 0)
+TILES_OF(tile_f32, sum_steps, BERTKIT_F32, 0, 1, 0)
+TILES_OF(tile_f24, sum_steps, BERTKIT_F24, 0, 1, 0)
+TILES_OF(tile_f16, sum_steps, BERTKIT_F16, 0, 1, 0)
+TILES_OF(decoding_f24, sum_steps, BERTKIT_F24, 0, 1, 1)
+TILES_OF(decoding_f16, sum_steps, BERTKIT_F16, 0, 1, 1)
+#if STEP_BYTES == 8
+TILES_OF(tile_i8, sum_blocks, BERTKIT_I8)
+TILES_OF(tile_bf16, sum_blocks, BERTKIT_BF16)
+#define tile_narrow_i8 tile_i8
+#else
+TILES_OF(tile_i8, sum_steps, BERTKIT_I8, 0, 1, 0)
+TILES_OF(tile_narrow_i8, sum_steps, BERTKIT_I8, 1, 1, 0)
 #ifdef HAS_BF16
-TILES_OF(tile_bf16, BERTKIT_BF16, 0, 1, 0)
+TILES_OF(tile_bf16, sum_steps, BERTKIT_BF16, 0, 1, 0)
 #else
 #define tile_bf16 NULL
+#endif
 #endif
 
 typedef void (*SumTile)(int rows, const Operands *o, Tile *tile);
@@ -187,7 +237,7 @@ static void sum_tiles(
     int decodes = several && (m->kind == BERTKIT_F24 || m->kind == BERTKIT_F16);
     int whole = round_up(m->inputs, STEP_INPUTS[m->kind]) / STEP_INPUTS[m->kind], part = several ? m->part_steps : whole;
     ptrdiff_t stride = (ptrdiff_t)x->stride * size, step = PANEL * WEIGHT_SIZE[m->kind] * STEP_INPUTS[m->kind];
-    ptrdiff_t panel_size = PANEL * WEIGHT_SIZE[m->kind] * (ptrdiff_t)round_up(m->inputs, 4);
+    ptrdiff_t panel_size = PANEL * WEIGHT_SIZE[m->kind] * (ptrdiff_t)round_up(m->inputs, MOST_STEP_INPUTS);
     const char *packed = (const char *)m->panels + panel * panel_size;
     const char *a = is_converted(m) ? x->converted : (const char *)x->rows;
     SumTile first_tile = TILES[m->kind];
@@ -202,7 +252,7 @@ static void sum_tiles(
         o.ahead_step = (step + end - t - 1) / (end - t); /* all tiles together fetch the next part */
         for (int u = t; u < end; u++, o.ahead += o.steps * o.ahead_step) {
             int start = first_row(first, rows, u, tiles), count = first_row(first, rows, u + 1, tiles) - start;
-            o.rows = a + start * stride + from * 4;
+            o.rows = a + start * stride + (ptrdiff_t)from * STEP_INPUTS[m->kind] * size;
             (u == t ? first_tile : next_tile)(count, &o, &sums[u - t]);
             if (decodes) o.weights = (const char *)decoded, o.step = PANEL * sizeof(float);
         }

@@ -99,8 +99,8 @@ typedef struct {
 
 /* Bytes of a weight by its kind. */
 static const int WEIGHT_SIZE[] = {4, 3, 2, 2, 1};
-/* Inputs whose products are added at once. */
-static const int STEP_INPUTS[] = {1, 1, 1, 2, 4};
+/* Inputs are filled up to a multiple of this: those of the longest step of any variant. */
+#define MOST_STEP_INPUTS 8
 
 static inline int round_up(int n, int step) { return (n + step - 1) / step * step; }
 

@@ -26,6 +26,10 @@
 #ifndef BYTES_ARE_SIGNED
 #define BYTES_ARE_SIGNED 0
 #endif
+/* Of each row, what a step multiplies of numbers in bf16 and of bytes. */
+#ifndef STEP_BYTES
+#define STEP_BYTES 4
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 /* 2 to the power x, to about 1e-7 of the value: a polynomial (minimax on -0.5 ... 0.5) for the fraction. */

@@ -1,4 +1,4 @@
-/* Vectors of 4 floats: NEON, with dot products and BF16 where the compiler may use them. */
+/* Vectors of 4 floats: NEON, with dot products, or products of blocks, where the compiler may use them. */
 #ifndef BERTKIT_NEON_H
 #define BERTKIT_NEON_H
 
@@ -66,10 +66,22 @@ static inline ivec dot4(ivec sums, ivec bytes, ivec weights) {
     return vaddq_s32(sums, vpaddq_s32(low, high));
 }
 #endif
-#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+/* Products of blocks: of two rows and two columns, eight bytes of each, to four sums. All processors with one of these
+ * two have the other.
+ */
+#if defined(__ARM_FEATURE_MATMUL_INT8) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #define HAS_BF16 1
-static inline vec dot2(vec sums, ivec pair, ivec weights) {
-    return vbfdotq_f32(sums, vreinterpretq_bf16_s32(pair), vreinterpretq_bf16_s32(weights));
+#define STEP_BYTES 8
+static inline vec load_block(const float *upper, const float *lower) { return vcombine_f32(vld1_f32(upper), vld1_f32(lower)); }
+static inline void store_block(float *upper, float *lower, vec block) {
+    vst1_f32(upper, vget_low_f32(block));
+    vst1_f32(lower, vget_high_f32(block));
+}
+static inline vec block_i8(vec sums, vec rows, vec columns) {
+    return as_floats(vmmlaq_s32(as_counts(sums), vreinterpretq_s8_f32(rows), vreinterpretq_s8_f32(columns)));
+}
+static inline vec block_bf16(vec sums, vec rows, vec columns) {
+    return vbfmmlaq_f32(sums, vreinterpretq_bf16_f32(rows), vreinterpretq_bf16_f32(columns));
 }
 static inline void store_bf16(uint16_t *p, vec x) { vst1_u16(p, vreinterpret_u16_bf16(vcvt_bf16_f32(x))); }
 #endif
