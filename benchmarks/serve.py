@@ -148,7 +148,7 @@ def running(name: str, command: Command, port: int, path: str, model: str) -> It
     )
     server = Server(name, port, process, path, model)
     try:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while True:
             try:
                 server.vector("Are you there?")
