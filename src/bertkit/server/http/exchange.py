@@ -138,7 +138,7 @@ def _place(parts: Sequence[int | str], body: Any) -> tuple[int | str, ...]:
     """A place in a body, without the names of types that pydantic tried there."""
     place: list[int | str] = []
     for part in parts:
-        if (isinstance(body, dict) and part in body) or (isinstance(body, list) and isinstance(part, int)):
+        if part in body if isinstance(body, dict) else isinstance(body, list) and isinstance(part, int):
             body = body[part]
             place.append(part)
     return tuple(place)
