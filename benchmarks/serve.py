@@ -1,15 +1,15 @@
 """How many requests a second does a server answer? bertkit's beside others, with many clients on the same cores.
 
-    python benchmarks/serve.py --data ../shared/data --infinity ENV/bin/infinity_emb --llama ENV/bin/python ...
+    python benchmarks/serve.py --data ../shared/data --infinity infinity_emb --llama llama-server MINILM.gguf ...
 
-Vectors of MiniLM-L6 with its real weights, one text a request, in base64 as OpenAI's client asks for them, closed loop
-and keep-alive; texts are tweets, or paragraphs of Wikipedia of at most 700 characters. The client is ``wrk`` for all
-servers, in this machine, so that it takes its share of the cores. Beside bertkit stand ``infinity-emb`` as it is
-shipped (its torch engine; ``--infinity``), llama.cpp's server in Python (``llama-cpp-python[server]``, with ``gguf``
-and ``safetensors`` beside it; ``--llama``), and FastAPI around sentence-transformers and ONNX Runtime with a batcher
-that waits a little and sorts by length (``serving/peer_server.py``), with the best of three sizes and waits. Servers
-take turns within each round; medians of rounds are reported. Then requests come to bertkit at twice the rate that it
-answered (``serving/open_loop.py``). Before anything is timed, vectors must agree to 1e-3.
+Vectors of MiniLM-L6 with its real weights, in base64 as OpenAI's client asks for them, closed loop and keep-alive;
+a request has one tweet, 32 of them, or one paragraph of Wikipedia of at most 700 characters. The client is ``wrk`` for
+all servers, in this machine, so that it takes its share of the cores. Beside bertkit stand ``infinity-emb`` as it is
+shipped (its torch engine; ``--infinity``), llama.cpp's ``llama-server`` with the best of three numbers of slots
+(``--llama``; ``serving/bert_gguf.py`` makes the file), and FastAPI around sentence-transformers and ONNX Runtime with a
+batcher that waits a little and sorts by length (``serving/peer_server.py``), with the best of three sizes and waits.
+Servers take turns within each round; medians of rounds are reported. Then requests come to bertkit at twice the rate
+that it answered (``serving/open_loop.py``). Before anything is timed, vectors must agree to 1e-3.
 """
 
 from __future__ import annotations
@@ -45,10 +45,19 @@ from machine import about, block, minilm_folder, publish, resident_bytes, versio
 HERE = Path(__file__).parent
 MOST_DIFFERENCE = 1e-3
 NUM_BODIES = 4000
+#: Texts of a request that has several.
+MANY = 32
 #: Characters of a paragraph, so that hardly any has more than 256 tokens.
 LEAST_CHARACTERS, MOST_CHARACTERS = 200, 700
-#: Batch sizes and milliseconds of waiting that the batchers of FastAPI are tried with.
-TRIED = ((16, 2.0), (32, 5.0), (64, 10.0))
+#: What the batchers of FastAPI are tried with, and llama.cpp's server, whose slots are the texts of a batch.
+BATCHERS = {
+    f"batches of {size}, {wait} ms": ["--batch", str(size), "--wait", str(wait)]
+    for size, wait in ((16, 2), (32, 5), (64, 10))
+}
+SLOTS: dict[str, list[str]] = {
+    "4 slots": [],
+    **{f"{slots} slots": ["--parallel", str(slots), "--ubatch-size", "2048"] for slots in (16, 64)},
+}
 #: Clients, and times the best server as shipped and the best batcher of our own, that are aimed at.
 AIMED_CLIENTS, BESIDE_SHIPPED, BESIDE_OWN = 64, 2.0, 1.4
 #: Milliseconds of one client's request beyond the bare pipeline.
@@ -57,6 +66,9 @@ MOST_OVERHEAD = 1.5
 LEAST_GOODPUT, QUEUE_GRACE, MOST_REFUSAL = 0.9, 100.0, 20.0
 #: Seconds from the start of the process to its first answer, and million bytes at rest; and starts that are measured.
 MOST_START, MOST_MEMORY, STARTS = 1.2, 250.0, 5
+
+
+Command = list[str | Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +81,8 @@ class Server:
     path: str
     model: str
 
-    def body(self, text: str) -> str:
-        """A request for the vector of a text."""
+    def body(self, text: str | Sequence[str]) -> str:
+        """A request for the vector of a text, or for those of several."""
         return json.dumps({"model": self.model, "input": text, "encoding_format": "base64"})
 
     def vector(self, text: str) -> np.ndarray:
@@ -95,7 +107,7 @@ class Server:
 
 
 class Load(NamedTuple):
-    """What wrk measured: requests a second, failures, milliseconds, and its own share of one core."""
+    """What wrk measured: good answers a second, failures, milliseconds, and its own share of one core."""
 
     rate: float
     failed: int
@@ -128,7 +140,7 @@ class Overload(NamedTuple):
 
 
 @contextmanager
-def running(name: str, command: Sequence[str | Path], port: int, path: str, model: str) -> Iterator[Server]:
+def running(name: str, command: Command, port: int, path: str, model: str) -> Iterator[Server]:
     """A server, from its first answer on."""
     quiet = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
     process = subprocess.Popen(
@@ -136,7 +148,7 @@ def running(name: str, command: Sequence[str | Path], port: int, path: str, mode
     )
     server = Server(name, port, process, path, model)
     try:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while True:
             try:
                 server.vector("Are you there?")
@@ -151,10 +163,10 @@ def running(name: str, command: Sequence[str | Path], port: int, path: str, mode
         process.wait()
 
 
-def measure(server: Server, texts: Sequence[str], clients: int, seconds: float, scratch: Path) -> Load:
+def measure(server: Server, inputs: Inputs, clients: int, seconds: float, scratch: Path) -> Load:
     """A closed loop of so many clients."""
     bodies = scratch / f"{server.port}.txt"
-    bodies.write_text("\n".join(map(server.body, texts)) + "\n", encoding="utf-8")
+    bodies.write_text("\n".join(map(server.body, inputs)) + "\n", encoding="utf-8")
     environment = {**os.environ, "BODIES": str(bodies), "TARGET": server.path}
     script = str(HERE / "serving" / "requests.lua")
     command = ["wrk", "-t1", f"-c{clients}", f"-d{seconds:g}s", "--timeout", "30s", "-s", script]
@@ -166,7 +178,7 @@ def measure(server: Server, texts: Sequence[str], clients: int, seconds: float, 
     line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))
     requests, failed, duration, p50, p99 = map(float, line.split()[1:])
     used = ended.children_user + ended.children_system - begun.children_user - begun.children_system
-    return Load(requests / duration * 1e6, int(failed), p50 / 1000, p99 / 1000, used / (duration / 1e6))
+    return Load((requests - failed) / duration * 1e6, int(failed), p50 / 1000, p99 / 1000, used / (duration / 1e6))
 
 
 def tweets(data: Path) -> list[str]:
@@ -182,25 +194,45 @@ def paragraphs(data: Path) -> list[str]:
     return [line[:MOST_CHARACTERS] for line in lines if len(line) >= LEAST_CHARACTERS]
 
 
-TEXTS: dict[str, Callable[[Path], list[str]]] = {"tweets": tweets, "Wikipedia": paragraphs}
+def many_tweets(data: Path) -> list[list[str]]:
+    """So many tweets a request."""
+    found = tweets(data)
+    return [found[start : start + MANY] for start in range(0, len(found) - MANY + 1, MANY)]
 
 
-def best_batcher(engine: str, folder: Path, texts: Sequence[str], scratch: Path) -> tuple[list[str | Path], str]:
-    """The command of a server of FastAPI with the best of the sizes and waits, and these in words."""
-    found: dict[tuple[int, float], float] = {}
-    script = HERE / "serving" / "peer_server.py"
-    for number, (size, wait) in enumerate(TRIED):
-        own = [sys.executable, script, engine, folder, "--batch", str(size), "--wait", str(wait)]
+Inputs = Sequence[str] | Sequence[list[str]]
+INPUTS: dict[str, Callable[[Path], Inputs]] = {
+    "tweets": tweets,
+    "Wikipedia": paragraphs,
+    f"{MANY} tweets a request": many_tweets,
+}
+
+
+def cases(clients: Sequence[int]) -> list[tuple[str, int]]:
+    """Kinds of requests, and how many clients send them; 256 clients with many texts each would fill the queue."""
+    return [
+        (kind, each)
+        for kind, read in INPUTS.items()
+        for each in clients
+        if read != many_tweets or each <= AIMED_CLIENTS
+    ]
+
+
+def best_of(
+    name: str, command: Command, tried: dict[str, list[str]], texts: Sequence[str], scratch: Path
+) -> tuple[Command, str]:
+    """The command of a server with the best of some arguments, and these in words."""
+    found: dict[str, float] = {}
+    for number, (words, more) in enumerate(tried.items()):
         port = 8870 + number
-        with running(engine, [*own, "--port", str(port)], port, "/v1/embeddings", "m") as server:
+        with running(name, [*command, *more, "--port", str(port)], port, "/v1/embeddings", "m") as server:
             measure(server, texts, AIMED_CLIENTS, 1, scratch)
-            found[size, wait] = measure(server, texts, AIMED_CLIENTS, 3, scratch).rate
-    size, wait = max(found, key=lambda each: found[each])
-    command = [sys.executable, script, engine, folder, "--batch", str(size), "--wait", str(wait)]
-    return command, f"batches of {size}, {wait:g} ms"
+            found[words] = measure(server, texts, AIMED_CLIENTS, 3, scratch).rate
+    best = max(found, key=lambda words: found[words])
+    return [*command, *tried[best]], f"{name}: best with {best} of {', '.join(tried)}."
 
 
-def start_of(command: Sequence[str | Path]) -> tuple[float, float]:
+def start_of(command: Command) -> tuple[float, float]:
     """Seconds to the first answer of a server that is started, and its memory then in million bytes."""
     begun = time.perf_counter()
     with running("bertkit", [*command, "--port", "8869"], 8869, "/v1/embeddings", "m") as server:
@@ -217,7 +249,7 @@ def overload(server: Server, texts: Sequence[str], rate: float, seconds: float, 
     done = subprocess.run(list(map(str, [*command, "--seconds", seconds])), capture_output=True, text=True, check=True)
     per_second = (server.tokens() - before) / seconds
     found = json.loads(done.stdout.splitlines()[-1])
-    good, full = found.pop("200"), found.pop("429")
+    good, full = found.pop("200"), found.pop("429", {"answers": 0, "p99": 0.0})  # a short run may not fill the queue
     if found:
         raise SystemExit(f"answers with other statuses: {found}")
     return Overload(good["answers"] / seconds, good["p99"], full["p99"], full["answers"], per_second)
@@ -239,7 +271,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--infinity", type=Path, help="the command infinity_emb of an environment of its own")
-    parser.add_argument("--llama", type=Path, help="python of an environment with llama-cpp-python[server]")
+    parser.add_argument(
+        "--llama", nargs=2, metavar=("LLAMA-SERVER", "GGUF"), help="the command, and MiniLM as its file"
+    )
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64, 256], help=f"{AIMED_CLIENTS} among them")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)
@@ -250,9 +284,10 @@ def main() -> None:
         raise SystemExit("this benchmark needs wrk: apt-get install wrk")
     random.seed(0)
     model = minilm_folder()
-    texts = {
-        name: random.sample(found := read(given.data), min(len(found), NUM_BODIES)) for name, read in TEXTS.items()
+    inputs: dict[str, Inputs] = {
+        name: random.sample(found := read(given.data), min(len(found), NUM_BODIES)) for name, read in INPUTS.items()
     }
+    texts = tweets(given.data)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder = scratch / "model"
@@ -261,7 +296,7 @@ def main() -> None:
         subprocess.run(list(map(str, [*export, "--quiet"])), check=True, stdout=subprocess.DEVNULL)
         for file in (scratch / "onnx").glob("model.onnx*"):
             shutil.copy(file, folder)
-        commands: dict[str, tuple[list[str | Path], str, str]] = {
+        commands: dict[str, tuple[Command, str, str]] = {
             "bertkit": (
                 [sys.executable, "-m", "bertkit", "serve", f"m={model}", "--log", "none"],
                 "/v1/embeddings",
@@ -270,18 +305,21 @@ def main() -> None:
         }
         notes = []
         for engine in ("sentence-transformers", "onnxruntime"):
-            command, words = best_batcher(engine, folder, texts["tweets"], scratch)
+            own: Command = [sys.executable, HERE / "serving" / "peer_server.py", engine, folder]
+            command, words = best_of(f"FastAPI, {engine}", own, BATCHERS, texts, scratch)
             commands[f"FastAPI, {engine}"] = (command, "/v1/embeddings", "m")
-            notes.append(f"FastAPI with {engine} {version_of(engine)}: {words} were best of {TRIED}.")
+            notes.append(f"{words} Version {version_of(engine)}.")
         if given.infinity is not None:
             own = [given.infinity, "v2", "--engine", "torch", "--device", "cpu", "--no-bettertransformer"]
             commands["infinity"] = ([*own, "--model-id", model], "/embeddings", "/".join(model.parts[-2:]))
         if given.llama is not None:
-            converted = scratch / "model.gguf"
-            subprocess.run([given.llama, HERE / "serving" / "bert_gguf.py", model, converted], check=True)
-            own = [given.llama, "-m", "llama_cpp.server", "--model", converted, "--embedding", "true"]
-            commands["llama.cpp"] = ([*own, "--n_ctx", "512", "--n_batch", "512"], "/v1/embeddings", "m")
-            notes.append("llama.cpp has the matrices in float16, as its converter writes them.")
+            program, file = given.llama
+            own = [program, "--model", file, "--embeddings", "--device", "none"]
+            command, words = best_of("llama.cpp", own, SLOTS, texts, scratch)
+            commands["llama.cpp"] = (command, "/v1/embeddings", "m")
+            said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+            version = next(line for line in (said.stdout + said.stderr).splitlines() if "version" in line)
+            notes.append(f"{words} {version.strip()}; the matrices are in float16, as its converter writes them.")
         notes.append("text-embeddings-inference is not measured: neither PyPI nor npm nor Debian has a build for CPUs.")
         servers = {
             name: stack.enter_context(running(name, [*command, "--port", str(8880 + number)], 8880 + number, *place))
@@ -289,25 +327,24 @@ def main() -> None:
         }
         expected = pipeline("feature-extraction", model=model, pooling="model", precision="fp32")
         for server in servers.values():
-            for text in texts["tweets"][:64]:
+            for text in texts[:64]:
                 far = float(np.abs(server.vector(text) - np.asarray(expected(text, truncation=True))).max())
                 if far > MOST_DIFFERENCE:
                     raise SystemExit(f"{server.name} differs by {far:.1e} at {text!r}")
         found: dict[tuple[str, int, str], list[Load]] = {}
         started = [start_of(commands["bertkit"][0]) for _ in range(STARTS)]
         for _ in range(given.rounds):
-            for kind, own_texts in texts.items():
-                for clients in given.clients:
-                    for name, server in servers.items():
-                        with alone(server, servers.values()):
-                            load = measure(server, own_texts, clients, given.seconds, scratch)
-                        found.setdefault((kind, clients, name), []).append(load)
+            for kind, clients in cases(given.clients):
+                for name, server in servers.items():
+                    with alone(server, servers.values()):
+                        load = measure(server, inputs[kind], clients, given.seconds, scratch)
+                    found.setdefault((kind, clients, name), []).append(load)
         rate = statistics.median(load.rate for load in found["tweets", AIMED_CLIENTS, "bertkit"])
         with alone(servers["bertkit"], servers.values()):
-            above = overload(servers["bertkit"], texts["tweets"], rate, given.open_seconds, scratch)
+            above = overload(servers["bertkit"], texts, rate, given.open_seconds, scratch)
         memory = {name: server.memory() for name, server in servers.items()}
     seconds, at_rest = map(statistics.median, zip(*started, strict=True))
-    report(given, found, memory, notes, above, (bare_seconds(model, texts["tweets"]), seconds, at_rest))
+    report(given, found, memory, notes, above, (bare_seconds(model, texts), seconds, at_rest))
 
 
 def report(
@@ -323,7 +360,7 @@ def report(
     medians = {key: Load(*map(statistics.median, zip(*loads, strict=True))) for key, loads in found.items()}
     names = list(memory)
     targets = []
-    for kind in TEXTS:
+    for kind in INPUTS:
         rate = {name: medians[kind, AIMED_CLIENTS, name].rate for name in names}
         for others, factor in ((["infinity", "llama.cpp"], BESIDE_SHIPPED), (names[1:3], BESIDE_OWN)):
             known = [name for name in others if name in rate]
@@ -349,10 +386,10 @@ def report(
     targets.append(Target("memory at rest, million bytes", at_rest, MOST_MEMORY, at_most=True))
     lines = ["# Serving vectors over HTTP", "", *block(about(os.cpu_count() or 1))]
     lines += table(targets)
-    for kind in TEXTS:
+    for kind in INPUTS:
         lines += ["", f"## {kind}: requests a second (median and 99th percentile in milliseconds)", ""]
         lines += ["| clients | " + " | ".join(names) + " |", "|--:|" + "--:|" * len(names)]
-        for clients in given.clients:
+        for clients in [clients for its, clients in cases(given.clients) if its == kind]:
             loads = [medians[kind, clients, name] for name in names]
             cells = [f"{load.rate:,.0f} ({load.p50:.1f}, {load.p99:.1f})" for load in loads]
             lines.append(f"| {clients} | " + " | ".join(cells) + " |")

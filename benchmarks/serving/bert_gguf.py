@@ -32,6 +32,7 @@ TABLES = {
     "embeddings.token_type_embeddings": "token_types",
     "embeddings.LayerNorm": "token_embd_norm",
 }
+SPECIAL = ("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]")
 
 
 def piece(word: str) -> str:
@@ -57,7 +58,7 @@ def main() -> None:
     writer.add_pooling_type(PoolingType.MEAN)
     writer.add_tokenizer_model("bert")
     writer.add_token_list([piece(word) for word in words])
-    writer.add_token_types([TokenType.NORMAL] * len(words))
+    writer.add_token_types([TokenType.CONTROL if word in SPECIAL else TokenType.NORMAL for word in words])
     writer.add_token_type_count(config["type_vocab_size"])
     for add, word in (
         (writer.add_bos_token_id, "[CLS]"),

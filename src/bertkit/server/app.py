@@ -60,6 +60,8 @@ class ServerApp:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
+            if scope["method"] == "HEAD":  # a GET, of whose answer uvicorn leaves the body out
+                scope = {**scope, "method": "GET"}
             await self._guarded(scope, receive, send)
         else:  # no WebSockets
             await send({"type": "websocket.close", "code": 1003})

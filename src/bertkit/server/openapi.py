@@ -47,7 +47,7 @@ def _responses(found: Sequence[tuple[Dialect, Route, frozenset[str]]]) -> dict[s
     examples = {dialect.name: {"value": route.answer} for dialect, route, _ in found if route.answer is not None}
     good: dict[str, Any] = {"description": "The answer."}
     if examples:
-        good["content"] = {JSON: {"examples": examples}}
+        good["content"] = {NDJSON if found[0][1].lines else JSON: {"examples": examples}}
     if any(route.binary for _, route, _ in found):
         good["content"]["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
     statuses = {dialect.status.get(kind, usual) for dialect, _, _ in found for kind, usual in STATUS.items()}

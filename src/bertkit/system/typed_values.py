@@ -109,12 +109,16 @@ def _within(bounds: Mapping[str, Any], check: Check) -> Check:
                 raise _wrong(value, f"string should match pattern '{bound}'")
             sized = isinstance(found, str | Sequence | Mapping)
             if name == "min_length" and sized and len(found) < bound:
-                raise _wrong(value, f"input should have at least {bound} items, not {len(found)}")
+                raise _wrong(value, f"input should have at least {bound} {_units(found)}, not {len(found)}")
             if name == "max_length" and sized and len(found) > bound:
-                raise _wrong(value, f"input should have at most {bound} items, not {len(found)}")
+                raise _wrong(value, f"input should have at most {bound} {_units(found)}, not {len(found)}")
         return found
 
     return checked
+
+
+def _units(found: Any) -> str:
+    return "characters" if isinstance(found, str) else "items"
 
 
 def _wrong(value: Any, expected: str) -> WrongValueError:

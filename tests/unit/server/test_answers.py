@@ -12,6 +12,7 @@ import pytest
 
 from bertkit import pipeline
 from bertkit.inference.redaction import restore
+from bertkit.server.dialects import bertkit
 from server_helpers import ask
 
 TEXTS = ["a good film", "not bad", "the dull end of a very bad scene is great", "in it was a start", "film"]
@@ -227,3 +228,35 @@ def test_parts_of_a_text_that_is_longer_than_the_model_reads(server: Any) -> Non
     assert "".join(text[one["start"] : one["end"]] for one in chunks).replace(" ", "") == text.replace(" ", "")
     assert np.shape([one["vector"] for one in chunks]) == (len(chunks), 32)
     np.testing.assert_allclose(np.linalg.norm([one["vector"] for one in chunks], axis=1), 1, atol=1e-5)
+
+
+def keys(value: Any) -> Any:
+    """The keys of all objects; of a list those of its first element."""
+    if isinstance(value, dict):
+        return {name: keys(part) for name, part in value.items()}
+    return [keys(value[0])] if isinstance(value, list) and value else []
+
+
+@pytest.mark.parametrize(
+    ("task", "body"),
+    [
+        ("embed", {"input": "a"}),
+        ("similarity", {"source": "a", "sentences": ["film"]}),
+        ("classify", {"model": "labels", "input": "a film"}),
+        ("next-sentence", {"input": ["a film", "the end"]}),
+        ("zero-shot", {"model": "nli", "input": "a film", "labels": ["good", "bad"]}),
+        ("tag", {"input": TEXTS[2]}),
+        ("redact", {"input": TEXTS[2]}),
+        ("answer", {"input": QUESTION}),
+        ("choose", {"input": {"context": "a film", "choices": ["the end", "a start"]}}),
+        ("fill-mask", {"input": "a [MASK] film"}),
+        ("tokenize", {"input": "a film"}),
+        ("decode", {"ids": [5, 6]}),
+        ("attention", {"input": "a film", "head": 1}),
+        ("explain", {"model": "labels", "input": "a film"}),
+        ("map", {"input": TEXTS}),
+    ],
+)
+def test_answers_have_the_form_that_the_description_shows(server: Any, task: str, body: dict[str, Any]) -> None:
+    (example,) = [each.answer for each in bertkit.DIALECT.routes if each.path == f"/v1/{task}"]
+    assert keys(ask(server.address, f"/v1/{task}", body).body) == keys(example)

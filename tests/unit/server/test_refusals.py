@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from http.client import HTTPConnection
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def kind(reply: Reply) -> tuple[int, str]:
     [
         ("/v1/embed", b"{", (400, "malformed"), "not JSON"),
         ("/v1/embed", b"\xff\xfe", (400, "malformed"), "not JSON"),
-        ("/v1/embed", [1, 2], (422, "invalid"), "dict"),
+        ("/v1/embed", [1, 2], (422, "invalid"), "JSON object, got a list"),
         ("/v1/embed", {}, (422, "invalid"), "input"),
         ("/v1/embed", {"input": 3}, (422, "invalid"), "input"),
         ("/v1/embed", {"input": []}, (422, "empty"), "empty"),
@@ -232,3 +233,30 @@ def test_a_fault_beside_the_computation_leaves_the_worker_alive(
         assert kind(ask(address, "/v1/embed", {"input": "film"})) == (500, "fault")
         monkeypatch.setattr(app.service.models.slots["vectors"].batcher, "_observe", observe)
         assert ask(address, "/v1/embed", {"input": "film"}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"input": 5}, "input = 5: input should be a valid string or a valid list"),
+        ({"input": [["a"]]}, "input.0 = ['a']: input should be a valid string or a valid integer"),
+        ({}, "input: field required"),
+    ],
+)
+def test_what_is_wrong_with_a_body_names_no_types_of_ours(server: Any, body: Any, said: str) -> None:
+    message = ask(server.address, "/v1/embed", body).body["error"]["message"]
+    assert said in message
+    assert "list[" not in message
+
+
+def test_a_wrong_method_is_refused_in_the_words_of_the_clients_of_its_path(server: Any) -> None:
+    assert ask(server.address, "/v1/embeddings").body["error"]["code"] is None
+    assert ask(server.address, "/embed").body["error_type"] == "Validation"
+
+
+def test_head_is_a_get_without_its_body(server: Any) -> None:
+    connection = HTTPConnection(urlsplit(server.address).netloc, timeout=60)
+    connection.request("HEAD", "/health")
+    reply = connection.getresponse()
+    assert (reply.status, reply.read()) == (200, b"")
+    connection.close()

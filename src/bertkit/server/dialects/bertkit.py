@@ -29,6 +29,7 @@ from bertkit.server.dialects.bertkit_bodies import (
     Tokenize,
     ZeroShot,
 )
+from bertkit.server.dialects.bertkit_examples import ANSWERS
 from bertkit.server.dialects.route import (
     Asked,
     Body,
@@ -233,7 +234,8 @@ def _error(failure: Failure, status: int) -> Any:
 
 
 def _post(name: str, plan: Callable[[Asked], Planned], body: type[Body], *keys: str) -> Route:
-    return Route("POST", f"/v1/{name}", plan, (body.__doc__ or "").partition("\n")[0], body, keys=frozenset(keys))
+    summary = (body.__doc__ or "").partition("\n")[0]
+    return Route("POST", f"/v1/{name}", plan, summary, body, answer=ANSWERS[name], keys=frozenset(keys))
 
 
 _TASKS = (
@@ -263,7 +265,8 @@ def _in_lines(route: Route) -> Route:
     told not to buffer it, and a client that sends lines by mistake is told so.
     """
     summary = f"{route.summary} One body a line, and one answer a line, in their order."
-    return replace(route, path=route.path.replace("/v1/", "/v1/bulk/"), summary=summary, keys=frozenset(), lines=True)
+    path, answer = route.path.replace("/v1/", "/v1/bulk/"), {"line": 1, **route.answer}
+    return replace(route, path=path, summary=summary, answer=answer, keys=frozenset(), lines=True)
 
 
 DIALECT = Dialect(

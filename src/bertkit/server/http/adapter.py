@@ -46,7 +46,7 @@ class Adapter:
             for (method, path), found in sorted(routes.items(), key=lambda item: -len(item[0][1]))
             if "{model}" in path
         ]
-        self._paths = {path for _, path in self._exact}
+        self._paths = {path: found[0][0] for (_, path), found in self._exact.items()}
         self._settings = service.settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,8 +82,11 @@ class Adapter:
 
     def _no_route(self, scope: Scope) -> Failure:
         path = scope["path"]
-        if path in self._paths or any(pattern.fullmatch(path) for _, pattern, _ in self._patterns):
-            return Failure("method", f"{path} does not take {scope['method']}")
+        known = (choices[0][0] for _, pattern, choices in self._patterns if pattern.fullmatch(path))
+        if (dialect := self._paths.get(path) or next(known, None)) is not None:
+            failure = Failure("method", f"{path} does not take {scope['method']}")
+            failure.dialect = dialect
+            return failure
         return Failure("no_route", f"there is no {scope['method']} {path:.200}; /openapi.json lists what there is")
 
     async def _read(self, found: Choices, scope: Scope, receive: Receive) -> tuple[Dialect, Route, Body]:

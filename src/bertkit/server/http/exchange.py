@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from bertkit.server.dialects.route import Body, Dialect, Reply, Route
 from bertkit.server.failures import Failure
 from bertkit.system.console import say
-from bertkit.system.typed_values import Finding, explain
+from bertkit.system.typed_values import MISSING, Finding, explain
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -27,6 +27,10 @@ Choices = Sequence[tuple[Dialect, Route, frozenset[str]]]
 _LARGE = 100_000
 #: Seconds before its deadline as a client writes them; see :func:`timeout_of`.
 _TIMEOUT = re.compile(rb"(\d+(?:\.\d+)?)\s*(ms|s)?")
+
+#: Types of JSON's values, and what pydantic says of objects, in plain words.
+_KINDS = {list: "a list", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
+_EXPECTED = dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "input should be an object")
 
 
 class ClientLeft(Exception):  # noqa: N818  (nothing went wrong here)
@@ -60,7 +64,8 @@ def timeout_of(scope: Scope) -> float | None:
     found = _TIMEOUT.fullmatch(said.strip())
     seconds = 0.0 if found is None else float(found[1]) / (1000 if found[2] == b"ms" else 1)
     if not 0 < seconds <= 86_400:
-        raise Failure("invalid", f"X-Request-Timeout must be seconds above 0, got {said.decode('latin-1')!r:.80}")
+        got = repr(said.decode("latin-1"))
+        raise Failure("invalid", f"X-Request-Timeout must be seconds, above 0 and at most 86,400, got {got:.80}")
     return seconds
 
 
@@ -96,26 +101,47 @@ def validated(route: Route, values: Any) -> Body:
         Failure: a wrong field.
     """
     assert route.body is not None
+    if not isinstance(values, dict):
+        raise Failure("invalid", f"the body must be a JSON object, got {_KINDS[type(values)]}")
     try:
         return route.body.model_validate(values)
     except ValidationError as error:
         place = error.errors(include_url=False, include_input=False)[0]["loc"]
-        said = explain(_findings(error, route.body.model_fields))
+        said = explain(_findings(error, values, route.body.model_fields))
         raise Failure("invalid", said, param=str(place[0]) if place else None) from None
 
 
-def _findings(error: ValidationError, fields: Collection[str]) -> list[Finding]:
-    """What pydantic found in a body with these fields, as bertkit says it."""
-    return [
-        Finding(
-            each["loc"],
-            each["input"],
-            str(each["ctx"]["error"]) if each["type"] == "value_error" else each["msg"].lower(),
-            whole=each["type"] == "value_error",
-            known=fields if each["type"] == "extra_forbidden" else None,
+def _findings(error: ValidationError, body: dict[str, Any], fields: Collection[str]) -> list[Finding]:
+    """What pydantic found in a body that may have these fields, as bertkit says it: all of one place together."""
+    found: dict[tuple[Any, ...], Finding] = {}
+    for each in error.errors(include_url=False):
+        kind, place = each["type"], _place(each["loc"], body)
+        if kind == "missing":
+            place = (*place, each["loc"][-1])
+        own = Finding(
+            place,
+            MISSING if kind == "missing" else each["input"],
+            str(each["ctx"]["error"])
+            if kind == "value_error"
+            else _EXPECTED.get(kind, each["msg"].lower().replace(" after validation", "")),
+            whole=kind == "value_error",
+            known=fields if kind == "extra_forbidden" else None,
         )
-        for each in error.errors(include_url=False)
-    ]
+        before = found.setdefault(place, own)
+        words = own.expected.removeprefix("input should be ")
+        if words not in before.expected:
+            found[place] = before._replace(expected=f"{before.expected} or {words}")
+    return list(found.values())
+
+
+def _place(parts: Sequence[int | str], body: Any) -> tuple[int | str, ...]:
+    """A place in a body, without the names of types that pydantic tried there."""
+    place: list[int | str] = []
+    for part in parts:
+        if part in body if isinstance(body, dict) else isinstance(body, list) and isinstance(part, int):
+            body = body[part]
+            place.append(part)
+    return tuple(place)
 
 
 def refused(dialect: Dialect, failure: Failure, scope: Scope) -> Reply:

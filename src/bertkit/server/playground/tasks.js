@@ -224,7 +224,7 @@ export const TASKS = {
     python: (source, values) => piped("multiple-choice", source, [values.context, linesOf(values.choices)], cut(values)),
     command: () => NO_COMMAND,
     show: ([found], values) => [
-      views.bars("Choices", "Choice", linesOf(values.choices).map((choice, at) => [choice, found.scores[at]])),
+      views.bars(`Choices: the model takes “${found.choice}”`, "Choice", linesOf(values.choices).map((choice, at) => [choice, found.scores[at]])),
     ],
   },
   rerank: {
