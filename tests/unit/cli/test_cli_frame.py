@@ -37,6 +37,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 SINGLE = [name for name in NAMES if name not in cli.ACTIONS]
 SINGLE += [f"{name} {action}" for name, actions in cli.ACTIONS.items() for action in actions]
 EVERY = [*SINGLE, *cli.ACTIONS]
+#: A folder with a model.
+RUN = str(Path(cli.__file__).parents[1] / "included" / "bertkit-tiny-en")
 FINETUNE = ["finetune", "sst2", "--data", "d", "--model", "m", "--out", "o"]
 
 
@@ -279,6 +281,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["adapt", *FINETUNE[1:], "--texts", "-"], "--texts cannot be '-'"),
         ([*FINETUNE, "--metric-for-best", "-"], "--metric-for-best cannot be '-'"),
         (["classify", "text"], "parameter --model requires an argument"),
+        (["predict", RUN, "new.csv"], f"Write --model {RUN}."),
+        (["finetune", "csv", __file__, "--model", "x", "--out", "y"], f"Write --data {__file__}."),
+        (["search", "manuals", "refunds?"], 'Write bertkit search query INDEX "a question", or first bertkit search'),
         (["classify", "--model"], "--model"),
         (["embed", "--model", "x", "--pooling", "mena", "text"], 'Choose from: "model", "mean", "cls", "max"'),
         (["embed", "--model", "x", "--seed", "one", "text"], 'unable to convert "one" into int'),

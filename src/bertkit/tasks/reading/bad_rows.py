@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class BadRows:
         where = place_of(path, row, self._unit)
         found = SkippedRow(where, row, kind, f"{where}: {message}", advice)
         if self.at_once:
-            raise DataError(_sentences(found.message, advice))
+            raise DataError(sentences(found.message, advice))
         self.skipped.append(found)
 
     def leave_out(self, path: Path, row: int, label: str) -> None:
@@ -61,9 +61,9 @@ class BadRows:
         if bad and self._raises:
             shown = bad[:SHOWN]
             advice = ADVICE.format(what="the data" if is_in_memory(path) else "the file")
-            advice = _sentences(*dict.fromkeys(row.advice for row in shown), advice)
+            advice = sentences(*dict.fromkeys(row.advice for row in shown), advice)
             if count == 1:
-                raise DataError(_sentences(shown[0].message, advice))
+                raise DataError(sentences(shown[0].message, advice))
             lines = [f"{path}: {counted(count, 'row')} cannot be used:"]
             lines += [f"  {row.message}" for row in shown]
             lines += [f"  and {count - SHOWN:,} more"] if count > SHOWN else []
@@ -73,11 +73,19 @@ class BadRows:
                 raise DataError(nothing)
             first = bad[0]
             raise DataError(
-                _sentences(f"{path}: no row can be used; the first of {count:,}: {first.message}", first.advice)
+                sentences(f"{path}: no row can be used; the first of {count:,}: {first.message}", first.advice)
             )
 
 
-def _sentences(*parts: str) -> str:
+def with_facts(record: Any) -> Any:
+    """A row; of a text and a mapping, as in the training data of older releases of spaCy, one mapping of both."""
+    if isinstance(record, list | tuple) and len(record) == 2 and isinstance(record[0], str):
+        text, facts = record
+        return {"text": text, **facts} if isinstance(facts, Mapping) else record
+    return record
+
+
+def sentences(*parts: str) -> str:
     """The parts that are not empty, with a full stop between them where there is none."""
     *before, last = filter(None, parts)
     return " ".join([*(part if part.endswith((".", "?", ",")) else f"{part}." for part in before), last])

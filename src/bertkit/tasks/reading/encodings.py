@@ -122,7 +122,8 @@ def _utf16_in(head: bytes) -> str | None:
 
     One of the two bytes of each character says the script. In alphabets it is below 32, as no byte of other text is;
     in East Asia that of blanks, digits and line ends is, and the other byte is as often above 127 as not, where two
-    letters of ASCII would look Chinese, too. All characters must be letters and other things that text has.
+    letters of ASCII would look Chinese, too. All characters must be letters and other
+    things that text has, and not blanks alone.
     """
     for parity, name in ((1, "utf-16-le"), (0, "utf-16-be")):
         script, other = head[parity::2], head[1 - parity :: 2]
@@ -133,7 +134,9 @@ def _utf16_in(head: bytes) -> str | None:
         if low < _FEWEST_SCRIPTS * half and (not script.count(0) or letters < _FEWEST_LETTERS * half):
             continue
         text = codecs.getincrementaldecoder(name)("ignore").decode(head[: 2 * half])
-        if all(unicodedata.category(each)[0] != "C" or each in "\t\r\n\u200b\u200c\u200d\u200e\u200f" for each in text):
+        if text.strip() and all(
+            unicodedata.category(each)[0] != "C" or each in "\t\r\n\u200b\u200c\u200d\u200e\u200f" for each in text
+        ):
             return name
     return None
 

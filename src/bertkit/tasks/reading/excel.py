@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError, counted, did_you_mean, shorten
 from bertkit.system.console import say_once
+from bertkit.tasks.reading.bad_rows import sentences
 from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, MAX_UNPACKED, seekable
 from bertkit.tasks.reading.splits import must_be_readable
 from bertkit.tasks.reading.titles import HEAD_ROWS, find_header, note_on
@@ -186,7 +187,8 @@ def _longest_text(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
 
 def _unreadable(path: Path, error: Exception, place: str = "") -> DataError:
     where = f"{path}: not a readable Excel workbook (.xlsx)" + (place and f": {place}")
-    return DataError(f"{where}: {_explain(error)}. Save it again in Excel or LibreOffice, or save the sheet as .csv")
+    why = sentences(_explain(error), "Save it again in Excel or LibreOffice, or save the sheet as .csv")
+    return DataError(f"{where}: {why}")
 
 
 def _explain(error: Exception) -> str:

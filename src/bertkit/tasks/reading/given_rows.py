@@ -17,7 +17,7 @@ from bertkit.errors import DataError, InputError, shorten
 from bertkit.system.console import say
 from bertkit.system.untrusted_files import Json, half_pair_at
 from bertkit.tasks.examples import SPLITS, Split
-from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows
+from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows, with_facts
 
 if TYPE_CHECKING:
     _Path = Path
@@ -151,18 +151,17 @@ def _columns(rows: Any) -> Iterable[tuple[object, Iterable[Any]]]:
     raise InputError(f"data is a {type(rows).__name__}{series}; expected {FORMS}")
 
 
-def _is_named(part: object) -> bool:
-    return isinstance(part, Mapping)
-
-
 def _columns_of_records(records: list[Any]) -> list[tuple[object, list[Any]]]:
     """The columns of rows that are mappings, or as spaCy's training data texts with one each; a row may lack some."""
-    if all(isinstance(each, tuple) and list(map(_is_named, each)) == [False, True] for each in records):
-        records = [{"text": text, **facts} for text, facts in records]
+    records = [with_facts(record) for record in records]
     for number, record in enumerate(records):
         if not isinstance(record, Mapping):
             got = f"{type(record).__name__}, {record!r:.60}"
-            raise InputError(f'data: row {number} (counted from 0) is a {got}; expected a dict such as {{"text": ...}}')
+            pair = isinstance(record, list | tuple) and len(record) == 2
+            raise InputError(
+                f'data: row {number} (counted from 0) is a {got}; expected a dict such as {{"text": ...}}'
+                + ('; write [{"text": text, "label": label} for text, label in data]' if pair else "")
+            )
     names = dict.fromkeys(name for record in records for name in record)
     return [(name, [record.get(name) for record in records]) for name in names]
 

@@ -70,6 +70,15 @@ def _explain(path: Path, error: UnicodeDecodeError, encoding: str, start: int) -
     )
 
 
+def _explain_nul(place: int) -> tuple[str, str]:
+    return f"a NUL byte at byte {place + 1} of the line", "Is this a text file?"
+
+
+def _is_wide(encoding: str) -> bool:
+    """Whether a character has NUL bytes in an encoding."""
+    return codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
+
+
 def read_text(path: Path, encoding: str | None = None) -> str:
     """A whole file, decompressed and decoded, without a byte order mark; errors and ``encoding`` as :class:`Lines`."""
     check_encoding(encoding)
@@ -79,6 +88,10 @@ def read_text(path: Path, encoding: str | None = None) -> str:
     except DAMAGED as error:
         raise DataError(f"{path}: damaged or cut short: {error}") from None
     name = encoding_of(path, raw[:HEAD], encoding)
+    if b"\0" in raw and not _is_wide(name):
+        start = raw.index(b"\0")
+        line, first = raw.count(b"\n", 0, start) + 1, raw.rfind(b"\n", 0, start) + 1
+        raise DataError(f"{path}:{line}: {'. '.join(_explain_nul(start - first))}")
     try:
         return raw.decode(name).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -113,7 +126,7 @@ class Lines:
                 if self._encoding == "utf-8-sig":
                     stream.read(3)
                     self._given = self._encoding = "utf-8"
-                if codecs.lookup(self._encoding).name.startswith(("utf-16", "utf-32")):
+                if _is_wide(self._encoding):
                     for text in io.TextIOWrapper(stream, self._encoding, newline="\n"):
                         self.number += 1
                         yield text.removeprefix("\ufeff") if self.number == 1 else text
@@ -130,7 +143,7 @@ class Lines:
         if len(raw) >= MAX_LINE and not raw.endswith(b"\n"):
             raise DataError(f"{self.path}:{self.number}: a line of more than {MAX_LINE:,} bytes; is this a text file?")
         if b"\0" in raw:
-            self._damage("NUL", f"a NUL byte at byte {raw.index(0) + 1} of the line", "Is this a text file?")
+            self._damage("NUL", *_explain_nul(raw.index(0)))
         try:
             return raw.decode(self._encoding)
         except UnicodeDecodeError as error:

@@ -19,7 +19,7 @@ from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, needs_bertkit, shorten
 from bertkit.system.console import say_once
 from bertkit.system.untrusted_files import Json, RepeatedNameError, half_pair_at, unique_names
-from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows
+from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows, with_facts
 from bertkit.tasks.reading.given_rows import Given, GivenTable
 from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, Lines, read_text, seekable
 from bertkit.tasks.reading.splits import SUFFIXES, kind_of
@@ -329,7 +329,7 @@ class JsonTable:
         if not isinstance(content, list):
             got = f"an object with {shorten(content)}" if isinstance(content, dict) else f"a {type(content).__name__}"
             raise DataError(f'{self.path}: expected an array of objects, [{{"text": ...}}, ...], got {got}')
-        yield from ((number, True, record) for number, record in enumerate(content, start=1))
+        yield from ((number, True, with_facts(record)) for number, record in enumerate(content, start=1))
 
 
 def read_json(path: Path, encoding: str | None = None) -> Json:

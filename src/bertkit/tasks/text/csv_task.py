@@ -181,7 +181,7 @@ def _find_labels(file: Path, table: Table, columns: Columns, given: _Given, bad:
         return _Found(named, numbered=True)
     if given.problem != "regression" and asked.min_rows is None:
         slips = _take_slips(counts)
-    scale = _labels_from(file, table, target, counts, given.problem, notes, guessed=given.guessed)
+    scale = _labels_from(file, table, target, counts, given.problem, notes, bad, guessed=given.guessed)
     if scale is not None:
         asked.check_rare(file, counts)
     elif asked.merge or asked.min_rows is not None:
@@ -310,6 +310,7 @@ def _labels_from(
     counts: Counter[str],
     problem: Problem | None,
     notes: list[str],
+    bad: BadRows,
     *,
     guessed: bool,
 ) -> tuple[str, ...] | None:
@@ -340,7 +341,7 @@ def _labels_from(
                 f"{place}: column {column!r} must hold numbers for regression, but has {others[0]!r}{also}. Correct or "
                 "remove it, or name another column with --label"
             )
-        _check_spread(file, column, counts, "score")
+        _check_spread(file, column, counts, "score", bad)
         low, high = min(map(float, numbers)), max(map(float, numbers))
         notes.append(f"regression: the scores go from {low:g} to {high:g}")
         return None
@@ -351,7 +352,7 @@ def _labels_from(
             f"{first.replace(',', '.')!r}, or save the sheet as .xlsx, which stores numbers as numbers"
         )
     rows = counts.total()
-    _check_spread(file, column, counts, "label")
+    _check_spread(file, column, counts, "label", bad)
     if guessed and len(counts) > MANY_LABELS and len(counts) > rows / 2:
         raise DataError(
             f"{file}: column {column!r} has {len(counts):,} different labels in {rows:,} rows, such as "
@@ -372,9 +373,11 @@ def _first(file: Path, table: Table, column: str, labels: Sequence[str]) -> str:
     )
 
 
-def _check_spread(file: Path, column: str, counts: Counter[str], what: str) -> None:
+def _check_spread(file: Path, column: str, counts: Counter[str], what: str, bad: BadRows) -> None:
     if len(counts) == 1:
         rows = "its only row" if counts.total() == 1 else f"all {counts.total():,} rows"
+        if unread := [row for row in bad.skipped if not row.asked]:
+            rows += f" that can be used; {len(unread):,} cannot, the first: {unread[0].message}"
         raise DataError(
             f"{file}: column {column!r} holds the one {what} {next(iter(counts))!r} in {rows}; "
             "there is nothing to learn. Choose another column with --label, or add rows of other labels"

@@ -15,6 +15,7 @@ from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.encodings import guess_of
 from bertkit.tasks.reading.lines import Lines, read_text
 from bertkit.tasks.reading.tables import Table, open_table
+from bertkit.tasks.text.csv_task import csv_task
 
 #: Sentences in encodings of Windows, each with words that other encodings would show otherwise.
 WESTERN = [
@@ -126,13 +127,21 @@ def test_utf16_of_every_script_without_a_mark(
 
 @pytest.mark.parametrize(
     "content",
-    [b"good\0film\nis it\n", b"caf\xe9 \0 is good\n" * 3, "नमस्ते दुनिया\n".encode("utf-16-le"), bytes(range(256)) * 4],
+    [
+        b"good\0film\nis it\n",
+        b"caf\xe9 \0 is good\n" * 3,
+        "नमस्ते दुनिया\n".encode("utf-16-le"),
+        bytes(range(256)) * 4,
+        b"\0" * 5000,
+        b"\n\0" * 2000,
+    ],
 )
 def test_zeros_alone_make_no_utf16(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"NUL|control characters"):
-        lines(path)
+    for read in (lines, read_text):
+        with pytest.raises(DataError, match=r"NUL|control characters"):
+            read(path)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16"])
@@ -148,6 +157,11 @@ def test_zero_bytes_here_and_there_are_no_utf16(tmp_path: Path) -> None:
     path.write_bytes(b"text,label\nfi\0ne,1\n")
     with pytest.raises(DataError, match="NUL byte at byte 3"):
         list(open_table(path, Columns(text=("text",)), BadRows()).rows(["text"]))
+    path.write_bytes(b"text,label\nfine,1\nba\0d,0\n")
+    with pytest.raises(
+        DataError, match=r"the one label '1' in its only row that can be used; 1 cannot, the first: .*:3: "
+    ):
+        csv_task(path)
 
 
 @pytest.mark.parametrize(

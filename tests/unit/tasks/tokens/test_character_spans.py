@@ -97,6 +97,14 @@ def test_the_exports_of_tools_are_known_by_their_first_row(row: dict[str, Any], 
         assert task.types == ("LOC", "PER")
 
 
+def test_rows_of_older_releases_of_spacy(tmp_path: Path) -> None:
+    row = [TEXT, {"entities": [list(mark) for mark in MARKS]}]
+    (tmp_path / "x.json").write_text(json.dumps([row]))
+    for data in (tmp_path / "x.json", given_data([row], None, SPLIT_NAMES)):
+        assert isinstance(data, Path)
+        assert [marks_in(example) for example in read(data)] == [list(MARKS)]
+
+
 def test_a_folder_of_brat_is_one_split_or_has_them(tmp_path: Path) -> None:
     for split in ("train", "dev"):
         folder = tmp_path / split
