@@ -132,20 +132,22 @@ def explain(error: CycloptsError, options: Collection[str], command: str = "", t
     if isinstance(error, MissingArgumentError):
         typed = [token for token in tokens if re.fullmatch(r"--[a-z][\w-]*(=.*)?", token, re.DOTALL)]
         others = [token for token in typed if token.partition("=")[0].replace("_", "-") not in {*options, "--help"}]
-        return _unknown(others[0], options, command) if others else f"{error}{_in_place(str(error), tokens)}"
+        return _unknown(others[0], options, command) if others else f"{error}{_in_place(error, tokens)}"
     if not isinstance(error, UnknownOptionError):
         action = instead_of(f"bertkit {command}", "ACTION") if " for ACTION." in str(error) else None
         return f"{error} Write {action}." if action else str(error)
     return _unknown(error.token.keyword or error.token.value, options, command)
 
 
-def _in_place(message: str, tokens: Sequence[str]) -> str:
-    """What to write where a model or the data were typed without their option, as in ``bertkit predict RUN FILE``."""
-    option = next((name for name in ("--model", "--data") if f" {name} " in message), None)
+def _in_place(error: MissingArgumentError, tokens: Sequence[str]) -> str:
+    """What to write where a model or the data lack, or were typed without their option, as in ``predict RUN FILE``."""
+    option = next((name for name in ("--model", "--data") if f" {name} " in str(error)), None)
+    if option is None or error.argument is None:
+        return ""
     free = [word for before, word in pairwise(tokens) if not before.startswith("--") and not word.startswith("-")]
     is_it = (lambda path: (path / "config.json").is_file()) if option == "--model" else Path.exists
-    named = next((word for word in free[option == "--data" :] if option and is_it(Path(word))), None)
-    return "" if named is None else f" Write {option} {named}."
+    named = next((word for word in free[option == "--data" :] if is_it(Path(word))), None)
+    return f" {option}: {error.argument.parameter.help}" if named is None else f" Write {option} {named}."
 
 
 def _unknown(given: str, options: Collection[str], command: str) -> str:

@@ -281,6 +281,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["adapt", *FINETUNE[1:], "--texts", "-"], "--texts cannot be '-'"),
         ([*FINETUNE, "--metric-for-best", "-"], "--metric-for-best cannot be '-'"),
         (["classify", "text"], "parameter --model requires an argument"),
+        (["topics", "a.txt", "--model", "x", "--num-topics", "3"], "--num-topics. Did you mean --k?"),
+        (["duplicates", "a.csv"], "bertkit-tiny-en (included)."),
         (["predict", RUN, "new.csv"], f"Write --model {RUN}."),
         (["finetune", "csv", __file__, "--model", "x", "--out", "y"], f"Write --data {__file__}."),
         (["search", "manuals", "refunds?"], 'Write bertkit search query INDEX "a question", or first bertkit search'),
