@@ -122,8 +122,8 @@ def _utf16_in(head: bytes) -> str | None:
 
     One of the two bytes of each character says the script. In alphabets it is below 32, as no byte of other text is;
     in East Asia that of blanks, digits and line ends is, and the other byte is as often above 127 as not, where two
-    letters of ASCII would look Chinese, too. All characters must be letters and other
-    things that text has, and not blanks alone.
+    letters of ASCII would look Chinese, too. All characters must be letters and other things that text has, and not
+    blanks alone.
     """
     for parity, name in ((1, "utf-16-le"), (0, "utf-16-be")):
         script, other = head[parity::2], head[1 - parity :: 2]
