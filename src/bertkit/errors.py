@@ -97,12 +97,12 @@ def require(module: str, *, extra: str | None, needed_for: str) -> ModuleType:
     """Import an optional package, or say which extra brings it; None: it is installed by itself.
 
     Raises:
-        MissingExtraError: the package is not installed. One that is installed but broken shows its own error.
+        MissingExtraError: the package, or the module in it, is not there. What they lack themselves is their own error.
     """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0]:
+        if not f"{module}.".startswith(f"{error.name}."):
             raise
         package = module if extra is None else f"'bertkit[{extra}]'"
         raise MissingExtraError(

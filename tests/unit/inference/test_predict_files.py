@@ -92,7 +92,7 @@ def test_a_folder_of_brat(tmp_path: Path) -> None:
         ("two.txt", "not a bad scene"),
     ]
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "a.txt").write_text("text")
+    (tmp_path / "other" / "a.bin").write_text("text")
     with pytest.raises(DataError, match="is not a file; give one of the files in it"):
         predicted(run, tmp_path / "other", "b.jsonl")
 
