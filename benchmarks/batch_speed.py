@@ -5,15 +5,15 @@ r"""What does computing in blocks cost, and how fast is it beside Ray Data with 
 
 ``overhead``: short texts become vectors in Parquet, by ``bertkit embed FILE --out DIR --workers 1`` with ``--rows``
 texts, and before and after it by the pipeline and one Parquet file in one process, with a tenth of them. The command's
-time counts from its start to its end, driver and worker, less that of the same command with one text: the pipeline's
-is without imports and opening of the model, too. Resident memory of driver and worker is sampled all the time.
-``files``: ``--files`` files of one text are
-planned, and a run of as many finished blocks is looked through by the command that would resume it; of these blocks
-ten are computed and the others copied from them. ``peer``: Ray Data maps ragged texts (2 to 200 words) in an actor of
-one core by sentence-transformers and by ``BatchPredictor``, in turns, with MiniLM-L6; vectors must agree to 1e-3, and
-time counts from the first batch's begin to the last one's end, with the model open. A third actor has the same model
-as ``bertkit quantize`` makes it of other such texts: its vectors are others, and how far is told. What the matrix
-products of the model alone take in float32, by torch on one core, is measured beside.
+time counts from its start to its end, driver and worker, less that of the same command with one text, because the
+pipeline's is without imports and opening of the model. Resident memory of driver and worker is sampled all the time.
+``files``: ``--files`` files of one text are planned, and a run of as many finished blocks is looked through by the
+command that would resume it; of these blocks ten are computed and the others copied from them.
+``peer``: Ray Data maps ragged texts (2 to 200 words) in an actor of one core by sentence-transformers and by
+``BatchPredictor``, in turns, with MiniLM-L6; vectors must agree to 1e-3, and time counts from the beginning of the
+first batch to the end of the last, with the model open. A third actor has the model that ``bertkit quantize`` makes of
+it with other such texts: its vectors differ, and the page says by how much. The time of the model's matrix products
+alone, in float32 by torch on one core, is measured too.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ def overhead(args: argparse.Namespace, work: Path, report: dict[str, Any]) -> li
         f"| processor seconds per 1,000 texts | {per['cpu_s'] * 1e3:.3f} | {ours['cpu_s'] / args.rows * 1e3:.3f} "
         f"| {ratios['cpu_s']:.3f} |",
         "",
-        f"At most {1 + MOST_OVERHEAD:.2f} is aimed at. The start, which is in neither column, takes the command "
-        f"{start['s']:.1f} s; with it the ratio is {total['s'] / args.rows / per['s']:.3f}. "
+        f"At most {1 + MOST_OVERHEAD:.2f} is aimed at. The command takes {start['s']:.1f} s to start, which is in "
+        f"neither column; with it the ratio is {total['s'] / args.rows / per['s']:.3f}. "
         "The pipeline before and after: "
         + ", ".join(f"{some / each['s']:,.0f} texts/s" for each in (first, second))
         + ". Resident memory of driver and worker, in MB: "

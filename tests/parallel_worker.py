@@ -175,12 +175,18 @@ def scenario_late(parallel: Parallel, folder: Path) -> dict[str, Any]:
     return {"told": parallel.gather(end_of(trainer))}
 
 
-def scenario_sent(parallel: Parallel, folder: Path) -> dict[str, Any]:
-    """Buffers of at most 100 numbers: how many were sent when a backward pass had ended, of how many."""
+def in_small_buffers(parallel: Parallel) -> tuple[Trainer[Batch], gradient_sums.GradientSums]:
+    """A trainer that sends its gradients by at most 100 numbers at once, and what sends them."""
     gradient_sums.BUFFER_NUMBERS = 100
     trainer = make_trainer(parallel)
-    sums, sent = trainer._gradient_sums, []
-    assert sums is not None
+    assert trainer._gradient_sums is not None
+    return trainer, trainer._gradient_sums
+
+
+def scenario_sent(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    """How many buffers were sent when a backward pass had ended, and how many there are."""
+    trainer, sums = in_small_buffers(parallel)
+    sent: list[int] = []
     finish_sums = sums.finish
     sums.finish = lambda: sent.append(len(sums._sent)) or finish_sums()  # type: ignore[method-assign, func-returns-value]
     outcome = finish(trainer)
@@ -189,10 +195,8 @@ def scenario_sent(parallel: Parallel, folder: Path) -> dict[str, Any]:
 
 def scenario_full(parallel: Parallel, folder: Path) -> dict[str, Any]:
     """Rank 0 has no memory left in the middle of a backward pass, when a part of the gradients has been sent."""
-    gradient_sums.BUFFER_NUMBERS = 100
-    trainer = make_trainer(parallel)
-    sums, told = trainer._gradient_sums, []
-    assert sums is not None
+    trainer, sums = in_small_buffers(parallel)
+    told: list[int] = []
     arrived = sums._arrived
 
     def full(number: int, parameter: torch.nn.Parameter) -> None:

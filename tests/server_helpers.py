@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -83,6 +84,13 @@ def ask(address: str, path: str, body: Any = None, **headers: str) -> Reply:
     kind = found.headers.get("content-type", "")
     parsed = json.loads(content) if content and kind.startswith("application/json") else content
     return Reply(found.status, {name.lower(): value for name, value in found.headers.items()}, parsed)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def body_of(*bodies: Any) -> bytes:

@@ -25,7 +25,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline_helpers import save_tiny
-from server_helpers import Reply, ask, body_of, save_models
+from server_helpers import Reply, ask, body_of, free_port, save_models
 
 FILM = {"input": "a good film"}
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
@@ -304,13 +304,6 @@ def test_a_bulk_request_ends_with_the_server_and_says_where(tmp_path: Path) -> N
     np.testing.assert_allclose([one["results"][0] for one in found[:-1]], [expected[0]] * (len(found) - 1), atol=1e-5)
     assert found[-1]["error"]["type"] == "not_ready"
     assert len(found) > 100
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")

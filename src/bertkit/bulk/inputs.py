@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+]*://")
-#: An address that was a path for a while, which keeps one slash of two.
+#: An address that was made a path, which keeps only one of its two slashes.
 _AS_PATH = re.compile(r"(s3|gs|gcs|abfss?|hdfs):/(?!/)")
 _WITH_SECRET = re.compile(r"[^/]+://[^/?]*:[^/?]*@")
 
@@ -63,7 +63,7 @@ class InputFile:
 
     @classmethod
     def listed(cls, name: str, info: FileInfo) -> InputFile:
-        """A remote file, of whose time whole seconds count: some stores list more, and say less of one file."""
+        """A remote file, its time in whole seconds: some stores give more digits in a listing than for one file."""
         return cls(name, int(info.size), int(info.mtime_ns or 0) // 1_000_000_000 * 1_000_000_000)
 
 

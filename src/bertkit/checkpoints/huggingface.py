@@ -33,7 +33,7 @@ MAX_SHARDS = 1_000
 _NUMBER, _SCORED = re.compile(rb":\s*(\d{1,12})"), re.compile(rb'\[\s*"(?:[^"\\]|\\.)*"\s*,\s*-?\d')
 _VOCAB = re.compile(rb'"vocab"\s*:\s*[\[{]')
 #: A model in 8 bits: its weights, and beside them what was measured.
-INT8_WEIGHTS, FACTS = "model.int8.safetensors", "quantization.json"
+INT8_WEIGHTS, INT8_FACTS = "model.int8.safetensors", "quantization.json"
 #: Usual endings of files written by ``torch.save``.
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _PICKLE_INDEX = ".bin.index.json"
@@ -72,7 +72,7 @@ def find_weights(path: Path) -> Weights:
 
 def is_int8(folder: Path) -> bool:
     """Whether a folder holds a model in 8 bits, or what is left of one."""
-    return (folder / FACTS).exists() or (folder / INT8_WEIGHTS).exists()
+    return (folder / INT8_FACTS).exists() or (folder / INT8_WEIGHTS).exists()
 
 
 def is_adapter(path: Path) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-from bertkit.checkpoints.huggingface import FACTS, INT8_WEIGHTS
+from bertkit.checkpoints.huggingface import INT8_FACTS, INT8_WEIGHTS
 from bertkit.checkpoints.int8_figures import Measured
 from bertkit.errors import CheckpointError
 from bertkit.system.json_files import read_json
@@ -70,13 +70,13 @@ def slow_here(facts: Quantization, library: ByteProducts | None) -> str | None:
 
 def read_quantization(folder: Path) -> Quantization:
     """What the folder of a model in 8 bits says of it."""
-    for name in (FACTS, INT8_WEIGHTS):
+    for name in (INT8_FACTS, INT8_WEIGHTS):
         if not (folder / name).exists():
             raise CheckpointError(f"{folder} has no {name}, so its model in 8 bits is incomplete; quantize it again")
-    values = read_json(folder / FACTS, dict[str, Any])
+    values = read_json(folder / INT8_FACTS, dict[str, Any])
     if values.get("version") != VERSION:
         raise CheckpointError(
-            f"{folder / FACTS} is of version {values.get('version')!r}, and this bertkit reads version {VERSION}: "
+            f"{folder / INT8_FACTS} is of version {values.get('version')!r}, and this bertkit reads version {VERSION}: "
             "quantize the original model again, or install the bertkit that wrote it"
         )
-    return read_json(folder / FACTS, Quantization)
+    return read_json(folder / INT8_FACTS, Quantization)

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertkit.checkpoints.huggingface import FACTS, INDEX, INT8_WEIGHTS, POOLED_WEIGHTS, WEIGHTS
+from bertkit.checkpoints.huggingface import INDEX, INT8_FACTS, INT8_WEIGHTS, POOLED_WEIGHTS, WEIGHTS
 from bertkit.checkpoints.rules import ModelConfig
 from bertkit.checkpoints.safetensors_format import CHECKSUM, NO_CHECKSUM, seal
 from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS
@@ -30,7 +30,7 @@ from bertkit.system.model_sources import ADAPTER, HEAD
 OWN = {
     WEIGHTS: (WEIGHTS, INDEX),
     POOLED_WEIGHTS: (POOLED_WEIGHTS,),
-    INT8_WEIGHTS: (INT8_WEIGHTS, FACTS),
+    INT8_WEIGHTS: (INT8_WEIGHTS, INT8_FACTS),
     ADAPTER_WEIGHTS: (ADAPTER_WEIGHTS, ADAPTER),
     POOLED_ADAPTER_WEIGHTS: (POOLED_ADAPTER_WEIGHTS, ADAPTER),
     HEAD: (HEAD,),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -232,8 +233,6 @@ class InferenceEngine:
         if threads == 1:
             yield from self._in_turn(packs, rows, wanted, read)
             return
-
-        from concurrent.futures import ThreadPoolExecutor
 
         def compute(numbers: Sequence[int]) -> PartT:
             with self.backend.in_thread(alone=False):

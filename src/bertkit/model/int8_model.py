@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertkit.checkpoints.huggingface import FACTS, INT8_WEIGHTS
+from bertkit.checkpoints.huggingface import INT8_FACTS, INT8_WEIGHTS
 from bertkit.checkpoints.int8_folder import Quantization
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.model.configured_model import ConfiguredModel, no_weights
@@ -35,7 +35,7 @@ def save_int8(model: ConfiguredModel, folder: Path, facts: Quantization) -> None
     """Write config, weights and ``quantization.json`` of a model in 8 bits; errors as :func:`write_folder`."""
     config = model.config.replace(architectures=[type(model).__name__])
     write_folder(folder, config, {name: x.contiguous() for name, x in model.state_dict().items()}, INT8_WEIGHTS)
-    write_json(folder / FACTS, asdict(facts))
+    write_json(folder / INT8_FACTS, asdict(facts))
 
 
 def load_int8(

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from bertkit import __version__
-from bertkit.checkpoints.huggingface import FACTS, INT8_WEIGHTS, find_weights
+from bertkit.checkpoints.huggingface import INT8_FACTS, INT8_WEIGHTS, find_weights
 from bertkit.checkpoints.int8_figures import DevScores, Measured, Speed
 from bertkit.checkpoints.int8_folder import VERSION, Bits, Quantization, best_bits
 from bertkit.checkpoints.sentence_folder import write_sentence_parts
@@ -241,5 +241,5 @@ def _view(model: PackedModel, rounded: Mapping[str, nn.Module], *, tables: bool)
 
 def _write_card(folder: Path, result: Quantized) -> None:
     lines = [f"# {result.model} in {result.bits} bits", "", *(f"- {line}" for line in result.facts()), ""]
-    lines.append(f"Read by bertkit {__version__} and later: `bertkit.pipeline(model=folder)`. Figures: `{FACTS}`.")
+    lines.append(f"Read by bertkit {__version__} and later: `bertkit.pipeline(model=folder)`. Figures: `{INT8_FACTS}`.")
     (folder / CARD).write_text("\n".join(lines) + "\n", encoding="utf-8")

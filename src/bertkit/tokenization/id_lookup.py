@@ -49,6 +49,8 @@ class Decoder:
     pad_token_type_id: ClassVar[int] = 0
     #: What ``from_pretrained`` was given; empty for a tokenizer that was made otherwise.
     name_or_path: str = ""
+    #: Makes the tokenizer's engine and the one without special tokens, once.
+    _built: Callable[[], tuple[Tokenizer, Tokenizer]]
 
     def __init__(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         self._vocabulary = vocabulary
@@ -59,9 +61,6 @@ class Decoder:
         for name in PUBLIC_NAMES:
             setattr(self, name, names.get(name))
             setattr(self, f"{name}_id", self._ids[names[name]] if name in names else None)
-
-    #: Makes the tokenizer's engine and the one without special tokens, once.
-    _built: Callable[[], tuple[Tokenizer, Tokenizer]]
 
     @property
     def _engine(self) -> Tokenizer:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.checkpoints.huggingface import FACTS, INT8_WEIGHTS
+from bertkit.checkpoints.huggingface import INT8_FACTS, INT8_WEIGHTS
 from bertkit.checkpoints.int8_folder import Quantization, read_quantization
 from bertkit.checkpoints.names import TABLES, class_spec
 from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite, read_header, tensor_bytes
@@ -35,7 +35,9 @@ def read_byte_weights(folder: Path, wanted: str) -> tuple[BertConfig, Arrays, Qu
     facts = read_quantization(folder)
     config, path = BertConfig.from_json_file(folder / CONFIG), folder / INT8_WEIGHTS
     if facts.model_class not in TABLES[config.model_type].classes:
-        raise CheckpointError(f"{folder / FACTS} names the class {facts.model_class!r}, which bertkit does not know")
+        raise CheckpointError(
+            f"{folder / INT8_FACTS} names the class {facts.model_class!r}, which bertkit does not know"
+        )
     if wanted not in (facts.model_class, "BertModel"):
         raise InputError(
             f"{folder} is a {facts.model_class} in 8 bits and cannot be loaded as {wanted}, whose head it lacks: "

@@ -27,6 +27,7 @@ from bertkit.bulk.planner import How, What, compute_folder
 from bertkit.bulk.state import State
 from bertkit.errors import ConfigError, DataError
 from pipeline_helpers import save_tiny
+from server_helpers import free_port
 
 S3, GOOGLE = shutil.which("moto_server"), shutil.which("fake-gcs-server")
 pytestmark = pytest.mark.campaign
@@ -72,12 +73,6 @@ def store() -> Iterator[Store]:
         for name, value in told.items():
             environment.setenv(name, value)
         yield Store(port)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @contextmanager

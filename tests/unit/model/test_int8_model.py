@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertkit import BertForSequenceClassification, BertModel, pipeline
-from bertkit.checkpoints.huggingface import FACTS
+from bertkit.checkpoints.huggingface import INT8_FACTS
 from bertkit.checkpoints.int8_folder import PLAIN_LANES
 from bertkit.engine import torch_backend
 from bertkit.engine.closeness import Closeness
@@ -130,8 +130,8 @@ def test_damaged_numbers(folder: Path, harm: Harm, message: str) -> None:
     state = load_file(folder / FILE)
     harm(state)
     save_file(state, folder / FILE)
-    facts = json.loads((folder / FACTS).read_text())
-    (folder / FACTS).write_text(json.dumps({**facts, "sha256": None}))  # what is looked at beside the checksum
+    facts = json.loads((folder / INT8_FACTS).read_text())
+    (folder / INT8_FACTS).write_text(json.dumps({**facts, "sha256": None}))  # what is looked at beside the checksum
     with pytest.raises(CheckpointError, match=message):
         BertForSequenceClassification.from_pretrained(folder)
 

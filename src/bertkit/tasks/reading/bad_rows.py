@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -75,14 +75,6 @@ class BadRows:
             raise DataError(
                 sentences(f"{path}: no row can be used; the first of {count:,}: {first.message}", first.advice)
             )
-
-
-def with_facts(record: Any) -> Any:
-    """A row; of a text and a mapping, as in the training data of older releases of spaCy, one mapping of both."""
-    if isinstance(record, list | tuple) and len(record) == 2 and isinstance(record[0], str):
-        text, facts = record
-        return {"text": text, **facts} if isinstance(facts, Mapping) else record
-    return record
 
 
 def sentences(*parts: str) -> str:

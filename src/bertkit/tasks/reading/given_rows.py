@@ -17,7 +17,7 @@ from bertkit.errors import DataError, InputError, shorten
 from bertkit.system.console import say
 from bertkit.system.untrusted_files import Json, half_pair_at
 from bertkit.tasks.examples import SPLITS, Split
-from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows, with_facts
+from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows
 
 if TYPE_CHECKING:
     _Path = Path
@@ -149,6 +149,14 @@ def _columns(rows: Any) -> Iterable[tuple[object, Iterable[Any]]]:
         return _columns_of_records(list(rows))
     series = "; of a Series make a frame with .to_frame()" if hasattr(rows, "iloc") else ""
     raise InputError(f"data is a {type(rows).__name__}{series}; expected {FORMS}")
+
+
+def with_facts(record: Any) -> Any:
+    """A row; of a text and a mapping, as in the training data of older releases of spaCy, one mapping of both."""
+    if isinstance(record, list | tuple) and len(record) == 2 and isinstance(record[0], str):
+        text, facts = record
+        return {"text": text, **facts} if isinstance(facts, Mapping) else record
+    return record
 
 
 def _columns_of_records(records: list[Any]) -> list[tuple[object, list[Any]]]:

@@ -19,8 +19,8 @@ from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean, needs_bertkit, shorten
 from bertkit.system.console import say_once
 from bertkit.system.untrusted_files import Json, RepeatedNameError, half_pair_at, unique_names
-from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows, with_facts
-from bertkit.tasks.reading.given_rows import Given, GivenTable
+from bertkit.tasks.reading.bad_rows import HALF_PAIR, REMOVE, BadRows
+from bertkit.tasks.reading.given_rows import Given, GivenTable, with_facts
 from bertkit.tasks.reading.lines import DAMAGED, MAX_FIELD, Lines, read_text, seekable
 from bertkit.tasks.reading.splits import SUFFIXES, kind_of
 from bertkit.tasks.reading.titles import HEAD_ROWS, below_titles

@@ -31,7 +31,7 @@ MAX_CHUNK_IDS = 1 << 22
 #: Characters of text that are looked up at a time, and between two rounds of learning.
 BLOCK_CHARS = 1 << 14
 BATCH_CHARS = 1 << 22
-#: So many chunks seen are much text.
+#: New chunks from which on there is much text.
 MANY_CHUNKS = 1 << 9
 #: Up to this many chunks are looked up one by one.
 FEW_CHUNKS = 32

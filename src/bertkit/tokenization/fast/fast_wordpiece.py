@@ -2,8 +2,8 @@
 
 In BERT's tokenization nothing crosses white space, neither words nor marks, so what stands between white space has the
 same ids everywhere, and :mod:`bertkit.tokenization.fast.chunk_cache` can look it up. New chunks are normalized together
-by one ``str.translate``, and the word-piece model of the ``tokenizers`` package cuts them into pieces. That model takes
-longer to build than a short text to cut, so the reference cuts short ones.
+by one ``str.translate``, and the word-piece model of the ``tokenizers`` package cuts them into pieces. Building
+that model takes longer than cutting a short text, so the readable reference cuts short ones.
 
 BERT and ``str.split`` differ in what white space is: U+001C..U+001F and U+0085 split words in Python, and BERT removes
 them from text. In printable text U+0020 is the only white space for both; other text is cleaned first.

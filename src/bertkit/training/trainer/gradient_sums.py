@@ -46,7 +46,7 @@ class GradientSums:
                 self._hooks += [p.register_post_accumulate_grad_hook(partial(self._arrived, number)) for p in buffer]
 
     def finish(self) -> None:
-        """Send what is left, and wait: each gradient that a rank has is its sum over all, with the same bits on each.
+        """Send what is left, and wait: each gradient becomes its sum over all ranks, with the same bits on each.
 
         Gradients that no rank has stay None.
         """

@@ -75,18 +75,33 @@ INLINE vec add_products(const int kind, const int narrow, vec sums, vec x, vec w
 #define UNROLLED _Pragma("GCC unroll 16")
 #endif
 
-/* A tile with weights of a kind. With `fetches`, weights further on are prefetched. With `decodes`, those in fewer bits are
- * also stored as floats, which costs little while the products are computed.
- */
-INLINE void sum_steps(
-    const int rows, const int kind, const int narrow, const int fetches, const int decodes, const Operands *o, Tile *tile) {
-    const char *fours[(TILE_ROWS + 3) / 4]; /* every fourth row */
-    ptrdiff_t on[4] = {0, o->row_stride, 2 * o->row_stride, 3 * o->row_stride};
+/* Where the rows of a tile stand at a step: every fourth of them, and how far on from there the next three are. */
+#define FOURS ((TILE_ROWS + 3) / 4)
+
+INLINE void begin_rows(const int rows, const Operands *o, const char *fours[FOURS], ptrdiff_t on[4]) {
+    on[0] = 0, on[1] = o->row_stride, on[2] = 2 * o->row_stride, on[3] = 3 * o->row_stride;
     UNRELATED(on[3]);
     UNROLLED for (int r = 0; r < rows; r += 4) {
         fours[r / 4] = o->rows + r * o->row_stride;
         UNRELATED(fours[r / 4]);
     }
+}
+
+INLINE void next_step(const int rows, const int bytes, const char *fours[FOURS]) {
+    UNROLLED for (int r = 0; r < rows; r += 4) {
+        fours[r / 4] += bytes;
+        UNRELATED(fours[r / 4]);
+    }
+}
+
+/* A tile with weights of a kind. With `fetches`, weights further on are prefetched. With `decodes`, those in fewer bits are
+ * also stored as floats, which costs little while the products are computed.
+ */
+INLINE void sum_steps(
+    const int rows, const int kind, const int narrow, const int fetches, const int decodes, const Operands *o, Tile *tile) {
+    const char *fours[FOURS];
+    ptrdiff_t on[4];
+    begin_rows(rows, o, fours, on);
     vec sums[TILE_ROWS][2];
     UNROLLED for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = splat(0.0f);
     if (o->adds)
@@ -116,10 +131,7 @@ INLINE void sum_steps(
             sums[r][0] = add_products(kind, narrow, sums[r][0], x, left, weights);
             sums[r][1] = add_products(kind, narrow, sums[r][1], x, right, weights + half);
         }
-        UNROLLED for (int r = 0; r < rows; r += 4) {
-            fours[r / 4] += 4;
-            UNRELATED(fours[r / 4]);
-        }
+        next_step(rows, 4, fours);
     }
     UNROLLED for (int r = 0; r < rows; r++) {
         store(tile->sums[r], sums[r][0]);
@@ -132,13 +144,9 @@ INLINE void sum_steps(
  * stands for two; the tile has room for both.
  */
 INLINE void sum_blocks(const int rows, const int kind, const Operands *o, Tile *tile) {
-    const char *fours[(TILE_ROWS + 3) / 4]; /* every fourth row */
-    ptrdiff_t on[4] = {0, o->row_stride, 2 * o->row_stride, 3 * o->row_stride};
-    UNRELATED(on[3]);
-    UNROLLED for (int r = 0; r < rows; r += 4) {
-        fours[r / 4] = o->rows + r * o->row_stride;
-        UNRELATED(fours[r / 4]);
-    }
+    const char *fours[FOURS];
+    ptrdiff_t on[4];
+    begin_rows(rows, o, fours, on);
     vec sums[TILE_ROWS / 2][PANEL / 2];
     UNROLLED for (int r = 0; r < rows; r += 2)
         UNROLLED for (int c = 0; c < PANEL; c += 2)
@@ -155,10 +163,7 @@ INLINE void sum_blocks(const int rows, const int kind, const Operands *o, Tile *
             UNROLLED for (int c = 0; c < PANEL / 2; c++)
                 sums[r / 2][c] = (kind == BERTKIT_I8 ? block_i8 : block_bf16)(sums[r / 2][c], x, columns[c]);
         }
-        UNROLLED for (int r = 0; r < rows; r += 4) {
-            fours[r / 4] += STEP_BYTES;
-            UNRELATED(fours[r / 4]);
-        }
+        next_step(rows, STEP_BYTES, fours);
     }
     UNROLLED for (int r = 0; r < rows; r += 2)
         UNROLLED for (int c = 0; c < PANEL; c += 2)

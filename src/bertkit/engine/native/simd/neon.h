@@ -66,8 +66,8 @@ static inline ivec dot4(ivec sums, ivec bytes, ivec weights) {
     return vaddq_s32(sums, vpaddq_s32(low, high));
 }
 #endif
-/* Products of blocks: of two rows and two columns, eight bytes of each, to four sums. All processors with one of these
- * two have the other.
+/* Products of blocks: of two rows and two columns, eight bytes of each, to four sums. The compiler must be
+ * allowed both; a processor without one of them takes the variant of dot products.
  */
 #if defined(__ARM_FEATURE_MATMUL_INT8) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #define HAS_BF16 1
