@@ -40,7 +40,8 @@ $(VENV)/.demo: pyproject.toml packaging/lite/pyproject.toml constraints.txt | $(
 
 $(VENV)/.dev: pyproject.toml packaging/lite/pyproject.toml constraints.txt | $(BIN)/python
 	$(TORCH_FIRST)
-	$(PIP) --editable '.[dev]'
+	$(PIP) --no-compile --editable '.[dev]'
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # by all cores, pip by one; templates are no Python
 	@touch $@
 
 # The first line comes before anything is made or downloaded.

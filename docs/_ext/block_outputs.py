@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ def _sources(page: str) -> list[str]:
     return [*included.get(page, []), page]
 
 
+@cache
+def _pages_with_blocks() -> frozenset[str]:
+    return frozenset(pages())
+
+
 def _outdated(app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
     """Pages with blocks are read again: their outputs may have changed."""
     return [page.removesuffix(".md") for page in pages() if page.removesuffix(".md") in env.found_docs] + ["index"]
@@ -34,11 +40,10 @@ def _outdated(app: Any, env: Any, added: set[str], changed: set[str], removed: s
 
 def _on_page(app: Any, tree: nodes.document) -> None:
     page = Path(str(tree["source"])).resolve().relative_to(DOCS).as_posix()
-    known = set(pages())
     outputs = {
         (block.language, block.text.rstrip("\n")): (block, kept(source).get(block.key))
         for source in _sources(page)
-        if source in known
+        if source in _pages_with_blocks()
         for block in blocks_of(source)
     }
     for node in list(tree.findall(nodes.literal_block)):

@@ -1,8 +1,8 @@
 """Checks pages without building them: ``python docs/_ext/check_pages.py [SITE]``; with a built site, that too.
 
-A dead link, a picture without alternative text, a picture without what draws it, a figure of ``results.md`` without a
-measurement: each is reported with file and line. Of a built site also what it asks other hosts for, and pages without
-a Markdown twin.
+A dead link, a picture without alternative text, a picture without what draws it, a speed, time or size in a section
+that links to no measurement, a figure of ``results.md`` that is not in its measurement: each is reported with file and
+line. Of a built site also what it asks other hosts for, and pages without a Markdown twin.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ NO_TWIN = ("genindex.html", "search.html", "py-modindex.html")
 #: Folders of the site with files of Sphinx, and of the model in the browser.
 NO_PAGES = ("_static", "try")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+#: What only a measurement can say, and what may stand as its source: a page of ours, or of others.
+FIGURE = re.compile(r"\d[\d.,]* ?(?:times as\b|(?:texts|tokens|rows|questions|requests)/s|ms\b|MB\b)")
+SOURCE = re.compile(r"\]\((?:[^)\s]*(?:measurements/|decisions/|results\.md)|\w+://)|benchmarks/|gpu_all\.py")
+#: Decisions are sources themselves; settings and habits have defaults.
+NO_FIGURES = ("reference/", "decisions/", "habits.md")
 
 
 def source_errors(docs: Path = DOCS) -> Iterator[str]:
@@ -31,6 +36,8 @@ def source_errors(docs: Path = DOCS) -> Iterator[str]:
         name = path.relative_to(docs).as_posix()
         if not name.startswith(GENERATED):
             yield from (f"docs/{name}:{line}: {error}" for line, error in page_errors(path))
+        if not name.startswith((*GENERATED, *NO_FIGURES)):
+            yield from (f"docs/{name}:{line}: {error}" for line, error in unsourced_figures(path))
 
 
 def page_errors(path: Path) -> Iterator[tuple[int, str]]:
@@ -47,6 +54,27 @@ def page_errors(path: Path) -> Iterator[tuple[int, str]]:
                 yield from ((number, error) for error in _picture_errors(path, said, target))
             elif not re.match(r"\w+:|#", target) and not _exists(path, target):
                 yield number, f"dead link: {target}"
+
+
+def unsourced_figures(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and fault of measured figures in sections of a page that name no source; blocks are not read."""
+    for start, text in _sections(path.read_text(encoding="utf-8")):
+        if not SOURCE.search(text):
+            for number, line in enumerate(text.splitlines(), start):
+                for found in FIGURE.findall(line):
+                    yield number, f"{found} without its source; link to the measurement or decision in this section"
+
+
+def _sections(text: str) -> Iterator[tuple[int, str]]:
+    """Number of the first line, and text from one heading to the next with blocks left empty."""
+    start, lines, fenced = 1, list[str](), False
+    for number, line in enumerate(text.splitlines(), 1):
+        fenced ^= line.startswith("```")
+        if line.startswith("#") and not fenced:
+            yield start, "\n".join(lines)
+            start, lines = number, []
+        lines.append("" if fenced else line)
+    yield start, "\n".join(lines)
 
 
 def _exists(path: Path, target: str) -> bool:

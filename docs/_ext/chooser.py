@@ -6,12 +6,14 @@ All of it is plain text; ``_static/chooser.js`` only hides what was not asked fo
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[1]
 
 
+@cache
 def chooser_pages() -> dict[str, str]:
     """The part that ``index.md`` includes."""
     table = tomllib.loads((DOCS / "chooser.toml").read_text(encoding="utf-8"))

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from sphinx_markdown_builder.translator import MarkdownTranslator
 
 ABOUT = """# bertkit
@@ -31,6 +32,10 @@ class _Translator(MarkdownTranslator):
 
     def depart_abbreviation(self, node: Any) -> None:
         """Nothing stands after it."""
+
+    def visit_raw(self, node: Any) -> None:
+        """HTML is for browsers only."""
+        raise nodes.SkipNode
 
     def visit_caption(self, node: Any) -> None:
         """The caption of a block is written as a line above it."""

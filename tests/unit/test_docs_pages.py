@@ -31,12 +31,21 @@ def test_no_page_has_a_dead_link_or_a_picture_without_text_or_source():
         ("see [this](gone.md)", "dead link: gone.md"),
         ("![](drawn.png)", "picture without alternative text"),
         ("![A map](drawn.png)", "picture without its source"),
+        ("It is 2.4 times as fast.", "2.4 times as without its source"),
     ],
 )
 def test_faults_are_reported_with_their_line(tmp_path: Path, line: str, error: str):
     (tmp_path / "drawn.png").touch()
     (tmp_path / "page.md").write_text(f"# Page\n\n```text\n[not](a link)\n```\n{line}\n", encoding="utf-8")
     assert f"docs/page.md:6: {error}" in next(check_pages.source_errors(tmp_path))
+
+
+def test_figures_may_have_their_source_anywhere_in_their_section(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "It is 2.4 times as fast.\n\n```text\n# 3 ms\n```\n[Measured](measurements/a.md).\n# Size\n9 MB\n", "utf-8"
+    )
+    assert [line for line, _ in check_pages.unsourced_figures(page)] == [8]
 
 
 def test_a_built_site_asks_nobody_and_has_twins(tmp_path: Path):
