@@ -59,7 +59,7 @@ def evaluate_index(
     if evaluating.set:
         set_share(opened, report.best.share)
         say(f"queries of {index} now go by: {report.best.name}")
-    elif opened.share_of(None) != report.best.share:
+    elif report.gains:
         say(f"queries of {index} go by another search; --set lets them go by: {report.best.name}")
 
 

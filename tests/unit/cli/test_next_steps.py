@@ -33,6 +33,7 @@ TYPED = {
     "distill task": "distill task --teacher run --out small",
     "distill vectors": "distill vectors --teacher m --data a.txt --out small",
     "distill corpus": "distill distilbert --teacher m --data store --out small",
+    "classify": "classify --file a.csv --model run --out b.csv",
     "predict": "predict a.csv --model run --out b.csv",
     "evaluate": "evaluate csv --data a.csv --model run",
     "search build": "search build index a.csv --model m",
@@ -51,6 +52,7 @@ TYPED = {
 #: Lines that end without: nothing was written, or there is nothing that follows.
 SILENT = [
     "predict a.csv --model run",
+    "classify 'A text' --model run",
     "search query index word",
     "search info index",
     "cluster a.csv --model m",

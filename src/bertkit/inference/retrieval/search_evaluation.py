@@ -83,6 +83,12 @@ class SearchReport:
         """Of the best search and what the index has now."""
         return self._minus(self.best.share, self.current)
 
+    @property
+    def gains(self) -> bool:
+        """Whether the best search is better than what the index has now by more than chance explains."""
+        interval = self.gain()[1]
+        return interval is not None and interval[0] > 0
+
     def _minus(self, one: float, other: float) -> tuple[float, list[float] | None]:
         """In the main metric, paired by question: mean and its interval."""
         by_share = {each.share: each.values[self.main] for each in self.searches}

@@ -8,7 +8,14 @@ import pytest
 from bertkit.errors import DataError
 from bertkit.inference.retrieval.index_files import read_manifest
 from bertkit.inference.retrieval.index_writer import IndexWriter, Located, Row
-from bertkit.inference.retrieval.search_evaluation import Question, SearchReport, evaluate_search, name_of, set_share
+from bertkit.inference.retrieval.search_evaluation import (
+    Found,
+    Question,
+    SearchReport,
+    evaluate_search,
+    name_of,
+    set_share,
+)
 from bertkit.inference.retrieval.search_index import SearchIndex
 from bertkit.inference.retrieval.text_vectors import TextEncoder
 from bertkit.metrics.fusion import SHARE
@@ -127,3 +134,16 @@ def test_a_mixture_that_is_worse_is_said(index: SearchIndex) -> None:
     assert "minus its better half, ndcg@1: -0.5000" in told
     assert "so the usual mixture is worse here than one half alone" in told
     assert "so the usual mixture" not in report.render()
+
+
+def test_a_change_is_proposed_only_where_chance_does_not_explain_the_gain() -> None:
+    before = np.zeros(40)
+    always, once = np.ones(40), np.eye(1, 40)[0]
+
+    def report(values: np.ndarray) -> SearchReport:
+        searches = (Found(0.5, {"ndcg@10": before}), Found(0.0, {"ndcg@10": values}))
+        return SearchReport(searches, "id", "ndcg@10", 40, 0.5)
+
+    assert report(always).gains
+    assert report(once).best.share == 0.0
+    assert not report(once).gains
