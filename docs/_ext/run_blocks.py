@@ -43,7 +43,7 @@ ELSEWHERE = (
     "measurements/", "reference/",
 )  # fmt: skip
 #: Seconds of pages that are run though nothing of them has changed.
-BUDGET = 60.0
+BUDGET = 30.0
 LANGUAGES = ("python", "bash")
 #: A line that says how far a command is; it comes when some seconds have passed.
 PROGRESS = re.compile(r"(?m)^.+: [\d,]+/[\d,]+ \w+ \(\d+ %\).*\n")

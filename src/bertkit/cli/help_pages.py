@@ -134,7 +134,8 @@ def explain(error: CycloptsError, options: Collection[str], command: str = "", t
         others = [token for token in typed if token.partition("=")[0].replace("_", "-") not in {*options, "--help"}]
         return _unknown(others[0], options, command) if others else f"{error}{_in_place(error, tokens)}"
     if not isinstance(error, UnknownOptionError):
-        action = instead_of(f"bertkit {command}", "ACTION") if " for ACTION." in str(error) else None
+        is_action = error.argument is not None and error.argument.name == "ACTION"
+        action = instead_of(f"bertkit {command}", "ACTION") if is_action else None
         return f"{error} Write {action}." if action else str(error)
     return _unknown(error.token.keyword or error.token.value, options, command)
 
