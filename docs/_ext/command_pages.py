@@ -35,9 +35,9 @@ def _table_of_commands() -> str:
 
 def _page(name: str) -> str:
     about = next(commands[name] for commands in COMMANDS.values() if name in commands)
-    parts = [f"# bertkit {name}", f"{about[0].upper()}{about[1:]}."]
     if name not in ACTIONS:
-        return "\n\n".join([*parts, *_command((name,))]) + "\n"
+        return "\n\n".join([f"# bertkit {name}", *_command((name,))]) + "\n"
+    parts = [f"# bertkit {name}", f"{about[0].upper()}{about[1:]}."]
     for action, said in ACTIONS[name].items():
         parts += [f"## {name} {action}", f"{said[0].upper()}{said[1:]}.", *_command((name, action))]
     return "\n\n".join(parts) + "\n"
@@ -72,7 +72,7 @@ def _command(command: Command) -> list[str]:
 
 
 def _names(entry: Any) -> str:
-    labels = [entry.positional_label] if entry.positional_label else [*entry.positive_names, *entry.positive_shorts]
+    labels = [entry.positional_label] if entry.positional_label else [*entry.positive_names, *entry.positive_shorts, *entry.negative_names]
     said = ", ".join(f"`{name}`" for name in dict.fromkeys(labels))
     return f"{said} *{_escape(entry.metavar)}*" if entry.metavar and not entry.positional_label else said
 
@@ -80,9 +80,9 @@ def _names(entry: Any) -> str:
 def _described(entry: Any) -> str:
     said = _cell(_plain(entry.description))
     if entry.choices:
-        said += f" Choices: {', '.join(f'`{each}`' for each in entry.choices)}."
-    if entry.default and str(entry.default) not in ("False", "None"):
-        said += f" Default: `{entry.default}`."
+        said = f"{said.removesuffix('.')}. Choices: {', '.join(f'`{each}`' for each in entry.choices)}."
+    if entry.default and str(entry.default) not in ("False", "None", "()"):
+        said = f"{said.removesuffix('.')}. Default: `{entry.default}`."
     return said + (" Required." if entry.required else "")
 
 

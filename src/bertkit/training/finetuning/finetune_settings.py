@@ -58,8 +58,8 @@ class FinetuneConfig(TaskSettings):
         None,
         gt=0,
         le=1,
-        description="peak rate; default 2e-5 large, 3e-5 base, 1e-4 small, ten times as much for LoRA, 1e-2 frozen "
-        "encoder",
+        description="peak rate; default 2e-5 large, 3e-5 base, 1e-4 small, ten times as much for LoRA, on a "
+        "frozen encoder 1e-2, or 1e-3 for a head with a layer of its own",
     )
     epochs: int | None = Field(None, ge=1, le=1000, description="passes over the data; default 3, more on small data")
     max_steps: int | None = Field(
