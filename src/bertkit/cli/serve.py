@@ -81,8 +81,9 @@ def load_all(service: Service) -> None:
     Raises:
         CheckpointError: one does not answer, or an index was built with none of them.
     """
+    service.models.load_all()
     for slot in service.models.slots.values():
-        if not service.models.load(slot):
+        if slot.facts.state == "failed":
             raise CheckpointError(f"the model {slot.name} cannot be served: {slot.facts.error}")
     for index in service.indexes.facts():
         if index.model is None and index.by != "words":

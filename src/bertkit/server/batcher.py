@@ -13,6 +13,7 @@ from bertkit.server.cache import AnswerCache
 from bertkit.server.calls import Answer, Call, ModelFacts, Times
 from bertkit.server.failures import Failure
 from bertkit.server.inside import MOST_EXPLAINED
+from bertkit.server.items import num_rows
 from bertkit.server.open_model import OpenModel, Results
 from bertkit.server.queue import Entry, RequestQueue
 
@@ -29,6 +30,7 @@ class Work:
     """A call on its way.
 
     items: those of the call, for a cache; None: the answer is not kept.
+    characters: of its texts. read: those that are computed, see :func:`bertkit.server.items.characters_read`.
     render: makes what the client gets; called in the worker's thread.
     waiter: who waits for the outcome, for :data:`Post`.
     span: of the request, for :data:`Trace`.
@@ -37,6 +39,7 @@ class Work:
     call: Call
     items: Hashable
     characters: int
+    read: int
     render: Callable[[Answer], Any]
     waiter: Any
     span: Any = None
@@ -57,14 +60,14 @@ class Counts:
 class Batcher:
     """The queue of a model, and the threads that empty it.
 
-    facts: of the model, for its answers.
+    facts: of the model, for its answers; of the requests that it has taken also when its name has another model.
     workers: threads, of which one may prepare a batch while another's is computed.
     """
 
     def __init__(
         self,
         model: OpenModel,
-        facts: Callable[[], ModelFacts],
+        facts: ModelFacts,
         post: Post,
         queue: RequestQueue[Work],
         *,
@@ -76,7 +79,7 @@ class Batcher:
         trace: Trace | None = None,
     ) -> None:
         self._trace = trace
-        self.model, self._facts, self._post, self.queue = model, facts, post, queue
+        self.model, self.facts, self._post, self.queue = model, facts, post, queue
         self._max_tokens, self._clock, self._observe = max_batch_tokens, clock, observe
         self._changed = threading.Condition()
         self._stopping = False
@@ -91,9 +94,12 @@ class Batcher:
         #: Started by the first request, so that a process may fork before.
         self._threads: list[threading.Thread] = []
 
-    def tokens_in(self, call: Call, characters: int) -> int:
-        """About how many tokens a call has."""
-        tokens = int(characters * self._tokens_per_character) + 2 * len(call.items)
+    def tokens_in(self, call: Call, read: int) -> int:
+        """About how many tokens are computed for a call, of so many characters that are read."""
+        rows = sum(num_rows(item, call.task, call.options) for item in call.items)
+        tokens = int(read * self._tokens_per_character) + 2 * rows
+        if rows > len(call.items):  # no row is longer, and none is read in several windows
+            tokens = min(tokens, rows * self.facts.max_length)
         return min(tokens, MOST_EXPLAINED) ** 2 if call.task == "explain" else tokens  # computed once for each word
 
     def submit(self, entry: Entry[Work]) -> None:
@@ -171,7 +177,7 @@ class Batcher:
             self._post(outcomes)
             if self._trace is not None and taken.batch:
                 waited = [(entry.payload.span, entry.arrived) for entry in taken.batch]
-                self._trace(self._facts().name, waited, begun, ended, sum(entry.tokens for entry in taken.batch))
+                self._trace(self.facts.name, waited, begun, ended, sum(entry.tokens for entry in taken.batch))
 
     def _outcomes(self, batch: Sequence[Entry[Work]], begun: float) -> list[tuple[Work, Outcome]]:
         try:
@@ -188,9 +194,9 @@ class Batcher:
             tokens = sum(found.tokens)
             self.queue.note(tokens, ended - begun)
             self.last_good = ended
-            characters = sum(entry.payload.characters for entry in batch)
-            if characters > 100 and batch[0].payload.call.task != "explain":
-                self._tokens_per_character += 0.1 * (min(tokens / characters, 2.0) - self._tokens_per_character)
+            read = sum(entry.payload.read for entry in batch)
+            if read > 100 and batch[0].payload.call.task != "explain":
+                self._tokens_per_character += 0.1 * (min(tokens / read, 2.0) - self._tokens_per_character)
             counts = self.counts
             counts.batches, counts.requests = counts.batches + 1, counts.requests + len(batch)
             counts.tokens += tokens
@@ -215,7 +221,7 @@ class Batcher:
         """What the client gets for the results of its request."""
         answer = Answer(
             results=found.values,
-            model=self._facts(),
+            model=self.facts,
             tokens=found.tokens,
             truncated=found.truncated,
             characters=work.characters,

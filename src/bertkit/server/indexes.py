@@ -14,6 +14,8 @@ from bertkit.server.calls import Answer, IndexFacts, ModelFacts, Times
 from bertkit.server.failures import Failure
 from bertkit.server.open_model import OpenModel
 from bertkit.server.settings import named
+from bertkit.system.fork_locks import ForkSafeLock
+from bertkit.system.paths import user_path
 
 if TYPE_CHECKING:
     from bertkit.inference.retrieval.search_index import By, SearchIndex
@@ -30,6 +32,7 @@ class ServedIndex:
         self.name, self.folder = name, folder
         self.model: str | None = None
         self.reading: Mapping[str, Any] = {}
+        self._changing = ForkSafeLock()
         self._open()
         #: Of each model that it was not built with, why not.
         self._others: dict[str, str] = {}
@@ -37,13 +40,14 @@ class ServedIndex:
     def _open(self) -> None:
         from bertkit.inference.retrieval.search_index import SearchIndex
 
+        state = self._on_disk()  # before: what changes meanwhile is seen the next time
         self._opened: SearchIndex = SearchIndex(self.folder)
-        self._state = self._on_disk()
+        self._state = state
 
     def _on_disk(self) -> tuple[int, int] | None:
         """What changes when the index does; None: it is gone."""
         with contextlib.suppress(OSError):
-            found = os.stat(self._opened.path / "index.json")
+            found = os.stat(user_path(self.folder) / "index.json")
             return found.st_ino, found.st_mtime_ns
         return None
 
@@ -69,7 +73,8 @@ class ServedIndex:
         from bertkit.inference.retrieval.index_encoder import open_encoder
 
         try:
-            self._open()
+            with self._changing:
+                self._open()
             if "embed" not in model.tasks:
                 raise ConfigError(f"{model.path} makes no vectors")
             encoder = open_encoder(self._opened.path, self._opened.manifest, model.path, pipe=model.vectors)
@@ -93,7 +98,10 @@ class ServedIndex:
         """The hits of each query, whose vectors are ``embedded``."""
         vectors = None if embedded is None else np.stack([np.asarray(vector) for vector in embedded.results])
         try:
-            found = self._current().search(queries, top_k, by=by, vectors=vectors)
+            opened = self._current()
+            if embedded is not None and embedded.model.name != self.model:  # it was built anew meanwhile
+                raise self.lacks_its_model()
+            found = opened.search(queries, top_k, by=by, vectors=vectors)
         except DataError as error:
             if self._on_disk() not in (None, self._state):  # it was changed meanwhile
                 return self.search(queries, embedded, by, top_k)
@@ -112,13 +120,14 @@ class ServedIndex:
 
     def _current(self) -> SearchIndex:
         """The index as it is on disk; what another process has added or removed is seen."""
-        if self._on_disk() != self._state:
-            facts = self._opened.manifest.facts
-            self._open()
-            if self._opened.manifest.facts != facts:
-                self.model = None
-                raise Failure("damaged_model", f"the index {self.name} was built anew with another model: reload")
-        return self._opened
+        with self._changing:
+            if self._on_disk() != self._state:
+                facts = self._opened.manifest.facts
+                self._open()
+                if self._opened.manifest.facts != facts:
+                    self.model = None
+                    raise Failure("damaged_model", f"the index {self.name} was built anew with another model: reload")
+            return self._opened
 
 
 class Indexes:

@@ -21,6 +21,16 @@ def num_characters(item: Any) -> int:
     return sum(map(num_characters, item))
 
 
+def characters_read(item: Any, task: Task, options: Mapping[str, Any]) -> int:
+    """Characters that are computed: of a text that is read with each of several others, so many times."""
+    shared, others = {
+        "rerank": lambda: (item["query"], item["documents"]),
+        "choose": lambda: (item["context"], item["choices"]),
+        "zero-shot": lambda: (item, options["candidate_labels"]),
+    }.get(task, lambda: ((), item))()
+    return num_characters(shared) * len(others) + num_characters(others)
+
+
 def pair_of(item: Any) -> tuple[str, str | None]:
     """A text, or a pair, as a pair."""
     return (item, None) if isinstance(item, str) else (item[0], item[1])

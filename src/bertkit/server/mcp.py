@@ -32,7 +32,17 @@ from bertkit.server.calls import Call
 from bertkit.server.dialects.bertkit import DIALECT
 from bertkit.server.dialects.route import Asked, Route
 from bertkit.server.failures import Failure
-from bertkit.server.http.exchange import App, Receive, Scope, Send, refused, validated
+from bertkit.server.http.exchange import (
+    App,
+    ClientLeft,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    body_of,
+    refused,
+    validated,
+)
 from bertkit.server.service import Service
 
 PATH = "/mcp"
@@ -142,4 +152,13 @@ class McpOverHttp:
             raise Failure("method", f"{PATH} does not take {scope['method']}: it has no sessions and no streams")
         else:
             assert self._manager is not None
-            await self._manager.handle_request(scope, receive, send)
+            try:
+                body = await body_of(scope, receive, self._service.settings)
+            except ClientLeft:
+                return
+            waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+            async def replayed() -> Message:
+                return waiting.pop() if waiting else await receive()
+
+            await self._manager.handle_request(scope, replayed, send)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,21 +71,35 @@ class Models:
             facts = ModelFacts(name=name, state="unloaded", tasks=(), source=source, created=int(time.time()))
             self.slots[name] = Slot(name, source, facts)
         self._guard = ForkSafeLock()
+        #: Whether each model has been loaded once, or is when somebody asks for it.
+        self._tried = settings.lazy
 
     def begin(self) -> None:
-        """Start loading what is not loaded on demand, nor loaded already."""
-        if not self._settings.lazy and not self.settled:
+        """Start loading, if models are not loaded when somebody asks for them, nor loaded already."""
+        if not self._tried:
+            for slot in self.slots.values():
+                slot.facts = replace(slot.facts, state="loading")
             threading.Thread(target=self.load_all, name="bertkit-loader", daemon=True).start()
 
     def load_all(self) -> bool:
-        """Load all models in this thread; whether all of them answer."""
-        return all([self.load(slot) for slot in self.slots.values()])
+        """Load all models in this thread; whether all of them answer, or did until another took their room."""
+        loaded = [self.load(slot) for slot in self.slots.values()]
+        self._tried = True
+        return all(loaded)
+
+    def in_use(self) -> list[Slot]:
+        """All but those that are loaded when somebody asks for them, and are not now."""
+        return [slot for slot in self.slots.values() if slot.facts.state != "unloaded"]
 
     @property
     def settled(self) -> bool:
         """Whether nothing is still to be loaded."""
-        usual = ("ready", "failed", "unloaded") if self._settings.lazy else ("ready", "failed")
-        return all(slot.facts.state in usual for slot in self.slots.values())
+        return self._tried and not any(slot.facts.state == "loading" for slot in self.slots.values())
+
+    @property
+    def _patience(self) -> float:
+        """Seconds after which nobody waits for a request any more that was taken before."""
+        return max(self._settings.grace, self._settings.timeout)
 
     def facts(self, name: str | None = None) -> list[ModelFacts]:
         """Of one model, or of all."""
@@ -112,7 +127,7 @@ class Models:
             if slot.facts.state == "failed":
                 raise Failure("damaged_model", f"the model {slot.name} could not be loaded: {slot.facts.error}")
             with self._guard:  # of many requests the first starts it
-                if self._settings.lazy and slot.facts.state == "unloaded":
+                if self._settings.on_demand and slot.facts.state == "unloaded":
                     slot.facts = replace(slot.facts, state="loading", error=None)
                     threading.Thread(target=self.load, args=(slot,), daemon=True).start()
             raise Failure("not_ready", f"the model {slot.name} is being loaded", retry_after=1.0)
@@ -129,6 +144,10 @@ class Models:
 
     def _first_with(self, task: Task) -> Slot:
         slots = self.slots.values()
+        for slot in slots:
+            is_known = bool(slot.facts.tasks)
+            if slot.facts.tasks[:1] == (task,) or (not is_known and slot.facts.state in ("unloaded", "loading")):
+                return slot  # its own task, or perhaps so: the answer must not change with what is loaded
         doing = [slot for slot in slots if task in slot.facts.tasks]
         if doing:  # any encoder makes vectors: rather one that is there for them
             return min(doing, key=lambda slot: slot.facts.tasks.index(task))
@@ -157,15 +176,20 @@ class Models:
                 facts = _facts_of(slot, model, thresholds_of(self._settings, slot.name))
                 model.answer(*warming(facts), {})
                 self._loaded(slot.name, model)
-            except (BertkitError, OSError, MemoryError) as error:
+            except Exception as error:
+                if isinstance(error, BertkitError | OSError | MemoryError):
+                    said = _without_place(str(error), slot.source)
+                else:
+                    said = "a fault while it was loaded; the log has more"
+                    say(traceback.format_exc())
                 say(f"the model {slot.name} cannot be loaded: {error}")
                 if before is None:
-                    slot.facts = replace(slot.facts, state="failed", error=_without_place(str(error), slot.source))
+                    slot.facts = replace(slot.facts, state="failed", error=said)
                 return False
             limits = self._settings
-            slot.batcher = Batcher(
+            batcher = Batcher(
                 model,
-                lambda: slot.facts,
+                facts,
                 self._post,
                 RequestQueue(limits.max_queue_tokens, limits.max_requests),
                 max_batch_tokens=limits.max_batch_tokens,
@@ -174,12 +198,15 @@ class Models:
                 trace=self._trace,
             )
             slot.facts, slot.last_used = facts, self._clock()
+            slot.batcher = batcher
         if before is not None:
-            before.stop(self._settings.grace)
+            before.stop(self._patience)
         self._make_room(slot)
         revision = model.revision  # reads all weights; the model may be unloaded meanwhile
         with slot.lock:
-            slot.facts = replace(slot.facts, revision=revision)
+            batcher.facts = replace(batcher.facts, revision=revision)
+            if slot.batcher is batcher:
+                slot.facts = replace(slot.facts, revision=revision)
         return True
 
     def unload(self, slot: Slot) -> None:
@@ -188,7 +215,7 @@ class Models:
             batcher, slot.batcher = slot.batcher, None
             slot.facts = replace(slot.facts, state="unloaded")
         if batcher is not None:
-            batcher.stop(self._settings.grace)
+            batcher.stop(self._patience)
 
     def unload_idle(self) -> None:
         """Unload what nobody has asked for a while."""
@@ -223,6 +250,7 @@ def _facts_of(slot: Slot, model: OpenModel, least: Mapping[str, float]) -> Model
         slot.facts,
         state="ready",
         error=None,
+        revision="",
         tasks=model.tasks,
         lacks=model.lacks,
         engine=model.engine_name,

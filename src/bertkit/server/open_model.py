@@ -287,6 +287,8 @@ class OpenModel:
             name = self.head
         pipe = self._cutting_left(name) if overflow == "truncate-left" else self._pipe(name)
         keywords = {**usual, **long, **options}
+        if (most := keywords.get("max_length")) is not None:  # for clients an upper bound
+            keywords["max_length"] = min(most, pipe.max_length)
         wished = [name for name in keywords.pop("prompts", ()) if name in pipe.sentence.config.prompts]
         if wished:
             keywords["prompt_name"] = wished[0]

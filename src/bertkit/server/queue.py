@@ -131,7 +131,7 @@ class RequestQueue(Generic[T]):
             for entry in lines.heads():
                 late = entry.deadline is not None and entry.deadline <= now
                 if entry.gone or late:
-                    (taken.dropped if entry.gone else taken.expired).append(entry)
+                    (taken.expired if late else taken.dropped).append(entry)
                 elif taken.batch and (entry.key != taken.batch[0].key or used + entry.tokens > most_tokens):
                     continue
                 else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 import socket
 import sys
@@ -72,7 +73,7 @@ def uvicorn_server(app: ServerApp) -> Any:
         lifespan="on",
         limit_concurrency=settings.max_connections,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=int(settings.grace),
+        timeout_graceful_shutdown=math.ceil(settings.grace),
         backlog=_BACKLOG,
         server_header=False,
         h11_max_incomplete_event_size=65_536,
@@ -115,7 +116,7 @@ def run(app: ServerApp, listening: socket.socket, ready: Callable[[], None] = la
 
 def _reload(app: ServerApp) -> None:
     models = app.service.models
-    for slot in models.slots.values():
+    for slot in models.in_use():
         threading.Thread(target=models.load, args=(slot,), daemon=True).start()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ from bertkit.server.batcher import Batcher, Outcome, Trace, Work, failure_of
 from bertkit.server.calls import Answer, Call, Look, ModelFacts, ServerFacts, Times
 from bertkit.server.failures import Failure
 from bertkit.server.indexes import Indexes
-from bertkit.server.items import num_characters, num_rows
+from bertkit.server.items import characters_read, num_characters, num_rows
 from bertkit.server.model_tasks import OF_TOKENIZERS
 from bertkit.server.models import Models, Slot, warming
 from bertkit.server.queue import Entry
@@ -24,6 +25,8 @@ from bertkit.server.tracing import CURRENT
 ReplyT = TypeVar("ReplyT")
 #: Options that some tasks' requests may have, and of which two requests with other values are computed apart.
 _UNHASHABLE = (list, dict)
+#: Searches at the same time.
+_SEARCHES = 8
 
 
 class Service:
@@ -38,6 +41,8 @@ class Service:
         self.settings = settings
         self.indexes = Indexes(settings.indexes)
         self.models = Models(settings, _post, observe, self.indexes.bind, trace=trace)
+        #: Not asyncio's own threads: many slow searches would leave none for the bodies of other requests.
+        self._searching = ThreadPoolExecutor(_SEARCHES, "bertkit-search")
         #: Requests that were accepted and are not answered yet.
         self.open_requests = 0
         #: Set some time after the server was told to stop: then bulk requests take no more lines.
@@ -78,7 +83,7 @@ class Service:
         if call.task == "search":
             return self._search(call, render, client)
         batcher = self.models.batcher_for(call)
-        characters = num_characters(call.items)
+        read = sum(characters_read(item, call.task, call.options) for item in call.items)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ReplyT] = loop.create_future()
         now = time.monotonic()
@@ -87,13 +92,14 @@ class Service:
             Work(
                 call,
                 None if batcher.cache is None else _hashable(call.items),
-                characters,
+                num_characters(call.items),
+                read,
                 render,
                 future,
                 CURRENT.get(),
             ),
             key=(call.task, call.overflow, *((name, _hashable(value)) for name, value in call.options.items())),
-            tokens=0 if call.task in OF_TOKENIZERS else batcher.tokens_in(call, characters),
+            tokens=0 if call.task in OF_TOKENIZERS else batcher.tokens_in(call, read),
             client=client,
             arrived=now,
             deadline=now + seconds,
@@ -136,8 +142,9 @@ class Service:
         call = Call(task=task, items=items)
         outcome: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         outcome.add_done_callback(_note)
-        work = Work(call, None, num_characters(items), lambda answer: answer, outcome)
-        tokens = batcher.tokens_in(call, work.characters)
+        read = sum(characters_read(item, task, {}) for item in items)
+        work = Work(call, None, num_characters(items), read, lambda answer: answer, outcome)
+        tokens = batcher.tokens_in(call, read)
         batcher.submit(Entry(work, key=("self-test",), tokens=tokens, client="", arrived=time.monotonic()))
         return outcome
 
@@ -159,10 +166,15 @@ class Service:
         def found(embedded: Answer | None) -> ReplyT:
             return render(index.search(call.items, embedded, by, **options))
 
+        seconds = min(call.timeout or self.settings.timeout, self.settings.timeout)
+
         async def searched() -> ReplyT:
-            embedded = None if vectors is None else await vectors
             try:
-                return await asyncio.to_thread(found, embedded)
+                async with asyncio.timeout(seconds):
+                    embedded = None if vectors is None else await vectors
+                    return await asyncio.get_running_loop().run_in_executor(self._searching, found, embedded)
+            except TimeoutError:
+                raise Failure("timeout", f"no answer within {seconds:g} seconds") from None
             except Exception as error:
                 raise failure_of(error) from error
 

@@ -81,6 +81,11 @@ class ServeSettings(ServerOptions):
     device: str | None = Field(None, description="cpu, cuda ...; None: a GPU where there is one")
 
     @property
+    def on_demand(self) -> bool:
+        """Whether a model that is not in memory is loaded when somebody asks for it."""
+        return self.lazy or self.memory is not None or self.keep_alive is not None
+
+    @property
     def limits(self) -> Limits:
         """Those that clients are told of."""
         return Limits(
@@ -104,7 +109,10 @@ def read_serve_settings(
     if file is not None:
         found, _ = read_settings_file(file)
         settings_of_table(ServeSettings, found, str(file))
-    named = {other: name for other, name in OTHER_NAMES.items() if other in environment}
+    others = {other for other in OTHER_NAMES if other in environment}
+    if "MODEL_ID" not in others:  # shells and containers have a HOSTNAME, which would open the server to the network
+        others.discard("HOSTNAME")
+    named = {other: name for other, name in OTHER_NAMES.items() if other in others}
     named |= {
         PREFIX + name.upper(): name for name in ServeSettings.model_fields if PREFIX + name.upper() in environment
     }

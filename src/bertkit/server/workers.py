@@ -115,6 +115,8 @@ class Supervisor:
         except CheckpointError as error:
             say(f"not reloaded: {error}")
             return
+        if self._stopping:
+            return
         old = list(self._workers)
         self._start_all()
         self._dismiss(old)
@@ -134,6 +136,8 @@ class Supervisor:
         if worker:
             self._workers[worker], self._numbers[worker] = time.monotonic(), number
             self._board.take(worker, place)
+            if self._stopping:  # told after the fork, when this worker was not known yet
+                self._dismiss([worker])
             return
         code = 1
         try:
@@ -141,7 +145,11 @@ class Supervisor:
                 signal.signal(each, signal.SIG_DFL)
             if place is not None:
                 self._app.metrics.share(self._board, place)
-            run(self._app, self._listening[number % len(self._listening)])
+            own = self._listening[number % len(self._listening)]
+            for listening in self._listening:  # or connections would wait at those of workers that have ended
+                if listening is not own:
+                    listening.close()
+            run(self._app, own)
             code = 0
         finally:
             sys.stderr.flush()

@@ -44,8 +44,8 @@ def test_each_entry_comes_out_once(entries: list[Entry[int]], now: float) -> Non
         assert len({entry.key for entry in batch}) <= 1
         assert sum(entry.tokens for entry in batch) <= MOST or len(batch) == 1
         assert not any(entry.gone or (entry.deadline or 1e9) <= now for entry in batch)
-        assert all(entry.gone for entry in taken.dropped)
-        assert all(not entry.gone and (entry.deadline or 1e9) <= now for entry in taken.expired)
+        assert all(entry.gone and (entry.deadline or 1e9) > now for entry in taken.dropped)
+        assert all((entry.deadline or 1e9) <= now for entry in taken.expired)
         seen += batch + taken.dropped + taken.expired
         assert queue.tokens == sum(entry.tokens for entry in entries if entry not in seen or entry in batch)
         queue.finished(batch)

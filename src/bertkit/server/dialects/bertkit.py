@@ -54,8 +54,13 @@ def _embed(asked: Asked) -> Planned:
     body: Embed = asked.body
     items, _ = listed(body.input)
     if body.chunk is not None:
+        others = ("tokens", "prompt", "prompt_name", "overflow")
+        name = "encoding" if body.encoding != "float" else next((name for name in others if getattr(body, name)), None)
+        if name is not None:
+            raise Failure("invalid", f"`{name}` does not go with `chunk`", param=name)
         size = None if body.chunk == "sentence" else body.chunk
-        call = body.call("embed-chunks", items, None, num_tokens=size, normalize=body.normalize)
+        own = {"normalize": body.normalize, "dimensions": body.dimensions}
+        call = body.call("embed-chunks", items, None, num_tokens=size, **own)
         return Planned(call, lambda answer: body.reply(answer, answer.results))
     own = {"normalize": body.normalize, "dimensions": body.dimensions}
     prompts = {"prompt": body.prompt, "prompt_name": body.prompt_name}

@@ -15,6 +15,7 @@ from bertkit.server.dialects.route import (
     Dialect,
     Ids,
     LenientBody,
+    ListOfIds,
     Planned,
     Reply,
     Route,
@@ -44,7 +45,7 @@ class EmbeddingRequest(LenientBody):
     """Texts to vectors."""
 
     input: Annotated[
-        str | list[str | TextObject] | Ids | list[Ids],
+        str | Annotated[list[str | TextObject], Field(fail_fast=True)] | Ids | ListOfIds,
         Field(description="texts, or the ids of their tokens", examples=[["The bank of the river."]]),
     ]
     model: Annotated[str | None, Field(description="by default the first that makes vectors")] = None

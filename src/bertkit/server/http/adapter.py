@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bertkit.server.batcher import failure_of
-from bertkit.server.calls import Answer, Call, Look
+from bertkit.server.calls import Answer, Call, Look, ModelFacts
 from bertkit.server.dialects.route import JSON, Asked, Body, Dialect, Planned, Reply, Route
 from bertkit.server.failures import Failure
 from bertkit.server.http.bulk import answer_lines
@@ -18,9 +18,9 @@ from bertkit.server.http.exchange import (
     Receive,
     Scope,
     Send,
+    body_of,
     check_media_type,
     client_of,
-    header,
     parsed,
     refused,
     send_reply,
@@ -92,38 +92,12 @@ class Adapter:
     async def _read(self, found: Choices, scope: Scope, receive: Receive) -> tuple[Dialect, Route, Body]:
         self._service.check_room()  # before work is put into a request that cannot be taken
         check_media_type(scope, _MEDIA_TYPES)
-        return await parsed(found, await self._body(scope, receive))
-
-    async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        most = self._settings.max_body_bytes
-        said = header(scope, b"content-length")
-        large = Failure("body_too_large", f"the body has more than {most:,} bytes, the limit of this server")
-        if said.isdigit() and int(said) > most:
-            raise large
-        parts: list[bytes] = []
-        size = 0
-        try:
-            async with asyncio.timeout(self._settings.body_timeout):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientLeft
-                    part = message.get("body", b"")
-                    size += len(part)
-                    if size > most:
-                        raise large
-                    parts.append(part)
-                    if not message.get("more_body", False):
-                        return parts[0] if len(parts) == 1 else b"".join(parts)
-        except TimeoutError:
-            raise Failure(
-                "timeout", f"the body did not arrive within {self._settings.body_timeout:g} seconds"
-            ) from None
+        return await parsed(found, await body_of(scope, receive, self._settings))
 
     async def _reply(self, dialect: Dialect, route: Route, asked: Asked, scope: Scope, receive: Receive) -> Reply:
         if route.needs_facts:
             name = asked.model or getattr(asked.body, "model", None)
-            asked = replace(asked, facts=self._service.look(Look(model=name)).models[0])
+            asked = replace(asked, facts=self._known_facts(name))
         planned = route.plan(asked)
         call = planned.call
         if isinstance(call, Look):
@@ -132,6 +106,13 @@ class Adapter:
         if (seconds := timeout_of(scope)) is not None:
             call = replace(call, timeout=seconds if call.timeout is None else min(seconds, call.timeout))
         return await self._computed(dialect, call, planned, scope, receive)
+
+    def _known_facts(self, name: str | None) -> ModelFacts:
+        """Of a model, once its tasks are known; a Failure says why they are not, and its loading has begun."""
+        facts = self._service.look(Look(model=name)).models[0]
+        if not facts.tasks:
+            self._service.models.batcher_for(Call(task="tokenize", items=(), model=facts.name))
+        return self._service.look(Look(model=name)).models[0]
 
     async def _computed(self, dialect: Dialect, call: Call, planned: Planned, scope: Scope, receive: Receive) -> Reply:
         """The reply to a call, unless its client leaves before: then its work is dropped."""
@@ -158,10 +139,13 @@ class Adapter:
         try:
             return await self._service.answer(call, render, client_of(scope))
         except asyncio.CancelledError:
+            if not left and not self._service.ending.is_set():
+                raise
+            task.uncancel()
             if left:
-                task.uncancel()
                 raise ClientLeft from None
-            raise
+            said = "the server was shut down before this request was computed"
+            raise Failure("not_ready", said, retry_after=1.0) from None
         finally:
             waiting = False
             leaving.cancel()

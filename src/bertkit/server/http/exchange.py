@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from bertkit.server.dialects.route import Body, Dialect, Reply, Route
 from bertkit.server.failures import Failure
+from bertkit.server.settings import ServeSettings
 from bertkit.system.console import say
 from bertkit.system.typed_values import MISSING, Finding, explain
 
@@ -40,6 +41,37 @@ class ClientLeft(Exception):  # noqa: N818  (nothing went wrong here)
 def header(scope: Scope, name: bytes) -> bytes:
     """The value of a header; empty where there is none."""
     return next((value for key, value in scope["headers"] if key == name), b"")
+
+
+async def body_of(scope: Scope, receive: Receive, settings: ServeSettings) -> bytes:
+    """The body of a request.
+
+    Raises:
+        Failure: it is too large, or does not arrive in time.
+        ClientLeft: it does not arrive at all.
+    """
+    most = settings.max_body_bytes
+    said = header(scope, b"content-length")
+    large = Failure("body_too_large", f"the body has more than {most:,} bytes, the limit of this server")
+    if said.isdigit() and int(said) > most:
+        raise large
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(settings.body_timeout):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientLeft
+                part = message.get("body", b"")
+                size += len(part)
+                if size > most:
+                    raise large
+                parts.append(part)
+                if not message.get("more_body", False):
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
+    except TimeoutError:
+        raise Failure("timeout", f"the body did not arrive within {settings.body_timeout:g} seconds") from None
 
 
 def check_media_type(scope: Scope, allowed: Sequence[str]) -> None:
@@ -88,7 +120,9 @@ async def parsed(found: Choices, raw: bytes) -> tuple[Dialect, Route, Body]:
             raise Failure("invalid", f"the body has {both}, which belong to different requests")
         dialect, route, _ = fitting[0] if fitting else found[0]
     try:
-        return dialect, route, validated(route, values)
+        if len(raw) < _LARGE:
+            return dialect, route, validated(route, values)
+        return dialect, route, await asyncio.to_thread(validated, route, values)
     except Failure as failure:
         failure.dialect = dialect
         raise

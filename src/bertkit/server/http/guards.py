@@ -24,7 +24,7 @@ OPEN_PATHS = frozenset({"/health", "/ready", "/ping", "/metrics", "/"})
 #: Names of this machine, by which browsers of other pages cannot reach it.
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _MAX_KEYS_BYTES = 1 << 20
-_MAX_ID = 128
+_MAX_ID, _MAX_PATH = 128, 500
 #: Writes a line of the log.
 Write = Callable[[str], None]
 
@@ -49,7 +49,8 @@ class Guarded:
         self._count, self._write = count, write
         self._keys = [key.encode() for key in _keys(settings)]
         self._admin = None if settings.admin_key is None else settings.admin_key.encode()
-        self._hosts = frozenset({*LOCAL, settings.host.lower(), *(name.lower() for name in settings.allowed_hosts)})
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        self._hosts = frozenset(map(str.lower, (*LOCAL, host, *settings.allowed_hosts)))
         self._origins = frozenset(settings.allowed_origins)
         self._any_host = settings.host in ("0.0.0.0", "::") and not settings.allowed_hosts
 
@@ -139,6 +140,7 @@ class Guarded:
         if self._settings.log == "json":
             self._write(json.dumps(facts))
         elif status >= 400 or self._settings.log_requests:
+            facts["path"] = scope["path"].encode("unicode_escape").decode()[:_MAX_PATH]  # no forged lines
             self._write("{time} {client} {method} {path} {status} {ms} ms [{id}]".format(**facts))
 
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bertkit.server.dialects.route import Reply, dumps
+from bertkit.server.failures import Failure
 from bertkit.server.http.exchange import App, Receive, Scope, Send, send_reply
 from bertkit.server.operations.health import Health
 from bertkit.server.operations.metrics import Metrics
@@ -86,8 +87,10 @@ class Operations:
         return Reply(dumps({"models": self._service.models.facts()}))
 
     async def _reload(self) -> Reply:
+        if self._service.settings.workers > 1:
+            raise Failure("invalid", "with --workers, send SIGHUP to the supervisor: it reloads all of them")
         models = self._service.models
-        done = {slot.name: await asyncio.to_thread(models.load, slot) for slot in models.slots.values()}
+        done = {slot.name: await asyncio.to_thread(models.load, slot) for slot in models.in_use()}
         return Reply(dumps({"reloaded": done}), 200 if all(done.values()) else 424)
 
 

@@ -57,9 +57,9 @@ class Metrics:
         self.registry.register(_Batchers(models))
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """Count a request. Paths that nobody expects are counted together."""
+        """Count a request. Paths that nothing was answered at yet are counted together: strangers choose them."""
         if path not in self._known:
-            if len(self._known) >= _PATHS or status == 404:
+            if len(self._known) >= _PATHS or not 200 <= status < 300:
                 path = "other"
             self._known.add(path)
         self._requests.labels(path, str(status)).inc()
