@@ -304,3 +304,27 @@ def test_pairs_that_are_none_are_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"num_labels=3, but the classifier of .* has 1"):
         CrossEncoder(tmp_path, num_labels=3)
     assert model.predict([]).shape == (0,)
+
+
+def test_evaluators_of_ones_own_and_those_that_return_a_number(tmp_path: Path) -> None:
+    from bertkit.sentence_transformers.evaluation import (
+        EmbeddingSimilarityEvaluator,
+        InformationRetrievalEvaluator,
+        SentenceEvaluator,
+        SequentialEvaluator,
+    )
+
+    class Mine(SentenceEvaluator):
+        def __call__(self, model: object, *given: object, **named: object) -> float:  # type: ignore[override]
+            return 0.25
+
+    model = SentenceTransformer("bertkit-tiny-en")
+    assert SequentialEvaluator([Mine()])(model) == {"evaluator_0": 0.25, "sequential_score": 0.25}
+    judge = EmbeddingSimilarityEvaluator(
+        ["a"] * 3, ["a", "b", "c"], [1, 0.5, 0], similarity_fn_names=["cosine", "dot"], main_similarity="cosine"
+    )
+    judge(model)
+    assert judge.primary_metric == "spearman_cosine"
+    corpus = {str(number): "a cat" for number in range(4)}
+    found = InformationRetrievalEvaluator({"q": "a cat"}, corpus, {"q": set(corpus)}, map_at_k=[2])(model)
+    assert found["cosine_map@2"] == 1.0

@@ -171,6 +171,8 @@ def base_fingerprint(tensors: Mapping[str, TensorInfo], table: NameTable) -> str
 
 
 def _samples(info: TensorInfo) -> npt.NDArray[np.float64]:
+    if info.dtype not in FLOAT_TYPES:
+        raise CheckpointError(f"{info.file}: {info.name!r} has the type {info.dtype}, expected floats")
     size = ITEM_BYTES[info.dtype]
     places = np.linspace(0, max(0, info.num_values - 1), min(_SAMPLES, info.num_values)).round().astype(int)
     content = np.empty(size * len(places), np.uint8)

@@ -22,7 +22,6 @@ from bertkit.system.atomic_files import (
     remove_old_drafts,
     sync_file,
     sync_folder,
-    write_atomically,
 )
 from bertkit.system.model_sources import ADAPTER, HEAD
 
@@ -53,30 +52,34 @@ def write_folder(
     beside the new weights.
     """
     weights, settings = draft_of(folder / WEIGHTS), draft_of(folder / CONFIG)
+    others = {other: (draft_of(folder / other), text) for other, text in (beside or {}).items()}
+    drafts = (weights, settings, *(draft for draft, _ in others.values()))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file in (WEIGHTS, CONFIG):
+        for file in (WEIGHTS, CONFIG, *others):
             remove_old_drafts(folder / file)
         with disk_guard(folder, sum(x.numel() * x.element_size() for x in tensors.values()), what="the model"):
             save_file(dict(tensors), weights, {"format": "pt", CHECKSUM: NO_CHECKSUM, **(metadata or {})})
         seal(weights)
         config.to_json_file(settings)
+        for draft, text in others.values():
+            draft.write_text(text, encoding="utf-8")
         weights.chmod(settings.stat().st_mode & 0o777)  # the library makes its file private
-        for draft in (weights, settings):
+        for draft in drafts:
             sync_file(draft)
         name = name or (POOLED_WEIGHTS if config.differs_elsewhere else WEIGHTS)
         weights.replace(folder / name)
         for other in {each for own in OWN.values() for each in own}.difference(OWN[name]):
             (folder / other).unlink(missing_ok=True)
         settings.replace(folder / CONFIG)
-        for other, text in (beside or {}).items():
-            write_atomically(folder / other, text)
+        for other, (draft, _) in others.items():
+            draft.replace(folder / other)
         sync_folder(folder)
     except (FileExistsError, NotADirectoryError):
         raise CheckpointError(f"{folder} is a file; a model is saved to a folder") from None
     except (OSError, SafetensorError) as error:
         raise ResourceError(f"cannot write the model to {folder}: {error}") from error
     finally:
-        for draft in (weights, settings):
+        for draft in drafts:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)

@@ -105,7 +105,10 @@ def read_head(path: Path) -> FittedHead:
         if isinstance(found, _Several):
             return _multi(vars(found)["estimators_"])
         raise pickle.UnpicklingError(f"a {type(found).__name__}")
-    except (pickle.UnpicklingError, KeyError, AttributeError, TypeError, ValueError, IndexError, EOFError) as error:
+    except (  # MemoryError, OverflowError: a length that no file has
+        pickle.UnpicklingError, KeyError, AttributeError, TypeError, ValueError, IndexError, EOFError, MemoryError,
+        OverflowError,
+    ) as error:  # fmt: skip
         raise CheckpointError(
             f"{path} is not a logistic regression of scikit-learn, the head that SetFit has by default ({error}); "
             "nothing in it was run. Train the head again: SetFitModel.from_pretrained(ENCODER) and Trainer"

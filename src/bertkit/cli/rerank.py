@@ -25,7 +25,7 @@ from bertkit.cli.results import ResultFile, beside, named, row_with, shown
 from bertkit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from bertkit.config.file_columns import Columns
+    from bertkit.config.file_columns import Columns, TextTable
     from bertkit.inference.row_cells import Row
     from bertkit.tasks.reading.text_rows import FileRow, Samples
     from bertkit.tasks.rerank.task import RerankExample
@@ -72,7 +72,7 @@ def rerank(
         if text or reading.file is not None:
             raise ConfigError("--data holds queries and documents; give those as arguments or with --data, not both")
         pipe = open_pipeline("text-ranking", model, common)
-        queries, columns = _queries(data, reading.columns.encoding, model)
+        queries, columns = _queries(data, reading.columns, model)
         lines: list[tuple[int, ...]] = []
 
         def asked_of(example: RerankExample) -> Asked:
@@ -147,7 +147,7 @@ def _documents(texts: tuple[str, ...], reading: DocumentReading, model: str) -> 
     return placed_rows(texts, reading, places, inferred=trained)
 
 
-def _queries(data: Path, encoding: str | None, model: str) -> tuple[Placed[RerankExample], Columns]:
+def _queries(data: Path, given: TextTable, model: str) -> tuple[Placed[RerankExample], Columns]:
     """The queries of a table with their documents, in the columns that the run read, or in those of usual names.
 
     Labels, if it has some, are not looked at.
@@ -161,14 +161,15 @@ def _queries(data: Path, encoding: str | None, model: str) -> tuple[Placed[Reran
 
     trained = read_task(checkpoint_folder(resolve(model)))
     own = trained.columns if isinstance(trained, RerankTask) else USUAL_COLUMNS
-    columns = replace(
+    usual = replace(
         own,
         text=(*own.text, *USUAL_COLUMNS.text),
         text_pair=(*own.text_pair, *USUAL_COLUMNS.text_pair),
         label=(),
-        encoding=encoding,
+        encoding=None,
         sheet=None,
     )
+    columns = given.places_or(usual)
     unlabelled = replace(RERANK, columns=columns)
     examples = read_rerank(unlabelled, data, "test")
     return Placed(((each.row, each) for each in examples), lambda row: place_of(data, row)), columns

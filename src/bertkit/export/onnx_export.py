@@ -173,6 +173,7 @@ def _num_bytes(model: PackedModel) -> int:
 
 def _card(exported: Exported, model: PackedModel, sentence: SentenceParts | None) -> str:
     """What a user of the graphs must know that the files do not say."""
+    segments = model.config.type_vocab_size
     bits = "" if model.quantization is None else f" in {model.quantization.bits} bits"
     lines = [f"# {exported.model}{bits} as ONNX, opset {exported.opset}", ""]
     for variant, facts in exported.variants.items():
@@ -188,6 +189,12 @@ def _card(exported: Exported, model: PackedModel, sentence: SentenceParts | None
         "",
         f"- ids outside 0 ... {model.config.vocab_size - 1}, such as -1, which some runtimes count from the end;",
         "- a row whose `attention_mask` is 0 everywhere, or a sequence without tokens;",
+        *(
+            ["- a row of the padded graph with padding between its tokens;"]
+            if "padded" in exported.variants and model.config.longest_with_gaps is not None
+            else []
+        ),
+        *([f"- `token_type_ids` outside 0 ... {segments - 1};"] if segments else []),
         f"- more than {model.config.max_input_length} tokens in a sequence.",
     ]
     return "\n".join(lines) + "\n"

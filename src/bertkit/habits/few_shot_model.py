@@ -173,8 +173,9 @@ class SetFitModel:
     @property
     def _body(self) -> SentenceEncoder:
         if self._trained is not None:
-            sentence = SentenceConfig(pooling=(self._trained.model.config.pooling,))
-            return SentenceEncoder(self._trained.model.bert, self.tokenizer, sentence=sentence)
+            trained = self._trained
+            sentence = SentenceConfig(pooling=(trained.model.config.pooling,), max_length=trained.config.max_length)
+            return SentenceEncoder(trained.model.bert, self.tokenizer, sentence=sentence)
         if self._encoder is None:
             self._encoder = SentenceEncoder(self.start, device=self._device)
         return self._encoder

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertkit.errors import ConfigError
+from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import say
 from bertkit.system.json_files import parsed, read_json
 
@@ -45,7 +46,7 @@ class TrainerState:
 
     def save_to_json(self, json_path: str | Path) -> None:
         """Write it to a file."""
-        Path(json_path).write_text(json.dumps(asdict(self), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        write_atomically(Path(json_path), json.dumps(asdict(self), indent=2, sort_keys=True) + "\n")
 
     @classmethod
     def load_from_json(cls, json_path: str | Path) -> TrainerState:

@@ -91,7 +91,7 @@ class SavingTrainer(EvaluatingTrainer):
 
     def resume(self, trainer: AnyTrainer, given: str | bool) -> None:
         out = Path(str(self.args.output_dir))
-        found = _checkpoints(out) if given is True else [Path(str(given))]
+        found = list(filter(_is_whole, _checkpoints(out))) if given is True else [Path(str(given))]
         if not found or not (found[-1] / TRAINING_STATE).is_dir():
             raise CheckpointError(
                 f"nothing to resume from in {found[-1] if found else out}: expected a folder checkpoint-N with "
@@ -108,6 +108,11 @@ def _checkpoints(out: Path) -> list[Path]:
     """Folders ``checkpoint-N``, the newest last."""
     found = [each for each in out.glob("checkpoint-*") if _CHECKPOINT.match(each.name)]
     return sorted(found, key=lambda each: int(each.name.partition("-")[2]))
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a checkpoint was written to its end, and can be resumed; its state is written last."""
+    return (folder / TRAINING_STATE).is_dir() and (folder / "trainer_state.json").is_file()
 
 
 def get_last_checkpoint(folder: str | Path) -> str | None:

@@ -171,8 +171,6 @@ class TrainingArguments(Arguments):
         self.output_dir = self.output_dir or "trainer_output"
         self.lr_scheduler_type = str(getattr(self.lr_scheduler_type, "value", self.lr_scheduler_type))
         self.optim = str(getattr(self.optim, "value", self.optim))
-        if self.eval_steps is not None and self.eval_strategy == "no":
-            self.eval_strategy = "steps"
         if self.eval_strategy == "steps" and self.eval_steps is None:
             self.eval_steps = self.logging_steps
         if self.load_best_model_at_end and self.metric_for_best_model is None:

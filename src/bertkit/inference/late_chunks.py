@@ -13,6 +13,7 @@ from bertkit.errors import InputError, LongTextError, require
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline
 from bertkit.inference.sentence_steps import sentence_vectors
 from bertkit.ragged import Floats
+from bertkit.tasks.pieces import stripped
 
 #: Between parts that were sent one by one.
 _BETWEEN = " "
@@ -146,6 +147,7 @@ def _of_ranges(pipe: FeatureExtractionPipeline, text: str, ranges: Iterable[tupl
 def _at(pipe: FeatureExtractionPipeline, text: str, ranges: Sequence[tuple[int, int]]) -> list[Chunk]:
     """The chunks at places that are read together."""
     begin = ranges[0][0]
+    begin -= text[begin - 1 : begin] == " "  # a byte-level tokenizer cuts a word behind a blank in another way
     places, vectors_SD = _token_vectors(pipe, text[begin : ranges[-1][1]])
     starts = np.array([start for start, _ in places], np.int64) + begin
     found = []
@@ -158,10 +160,8 @@ def _at(pipe: FeatureExtractionPipeline, text: str, ranges: Sequence[tuple[int, 
 
 def _places(pipe: FeatureExtractionPipeline, text: str) -> list[tuple[int, int]]:
     """Where the word pieces of a text stand."""
-    found: list[tuple[int, int]] = pipe.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)[
-        "offset_mapping"
-    ]
-    return found
+    found = pipe.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    return [stripped(text, *place) for place in found]  # some tokenizers count the blank before a word
 
 
 def _windows(pipe: FeatureExtractionPipeline, text: str, most: int) -> list[tuple[int, int]]:
@@ -189,7 +189,7 @@ def _token_vectors(pipe: FeatureExtractionPipeline, text: str) -> tuple[list[tup
     rows = pipe.tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True)
     own = np.flatnonzero(np.array(rows["special_tokens_mask"]) == 0)
     vectors_SD = np.asarray(pipe(text, pooling=None, progress=False))[0]
-    return [rows["offset_mapping"][at] for at in own.tolist()], vectors_SD[own]
+    return [stripped(text, *rows["offset_mapping"][at]) for at in own.tolist()], vectors_SD[own]
 
 
 def _of_window(pipe: FeatureExtractionPipeline, text: str, begin: int, num_tokens: int) -> list[Chunk]:

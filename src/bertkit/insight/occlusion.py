@@ -25,6 +25,7 @@ from bertkit.metrics.probabilities import softmax
 from bertkit.ragged import Floats, Ints, Ragged, boundaries_of
 from bertkit.tasks.spans.decoding import span_mass
 from bertkit.tasks.spans.features import SpanSettings
+from bertkit.tasks.text.decoding import LabelDecision
 
 #: Pipelines whose predictions can be explained.
 ExplainedPipeline = TextClassificationPipeline | TokenClassificationPipeline | QuestionAnsweringPipeline
@@ -126,8 +127,10 @@ def occlusion(
 
 
 def _of_label(pipe: TextClassificationPipeline, copies: Ragged, label: str | None) -> _Scored:
-    scores_KC, names = pipe.scores(_finite(np.stack(pipe.engine.run(copies, LOGITS, rows_of)))), pipe.config.id2label
-    best = int(scores_KC[0].argmax())
+    logits_KC, names = _finite(np.stack(pipe.engine.run(copies, LOGITS, rows_of))), pipe.config.id2label
+    scores_KC, decision = pipe.scores(logits_KC), LabelDecision.of(pipe.decision, list(names.values()))
+    several = pipe.config.problem_type == "multi_label_classification"
+    best = int(scores_KC[0].argmax()) if several else int(decision.labels(logits_KC[:1], several=False)[0])
     number = best if label is None else number_of(label, names)
     return _Scored(names[number], names[best], scores_KC[:, number].astype(np.float64).tolist())
 

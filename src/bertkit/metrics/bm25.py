@@ -9,7 +9,9 @@ tokenizer also cuts into characters (Chinese characters, kana) each character is
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +20,25 @@ from bertkit.ragged import boundaries_of
 
 #: How soon more of the same word stops to count, and how much long documents are marked down.
 K1, B = 1.2, 0.75
+#: Scripts without blanks, whose words are cut at vowel signs, as before.
+_NO_BLANKS = (("\u0e00", "\u0eff"), ("\u1000", "\u109f"), ("\u1780", "\u17ff"))
 _CHARACTERS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"
-_word = re.compile(rf"[{_CHARACTERS}]|[^\W{_CHARACTERS}]+")
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    """A word; what belongs to the letter before it (accents, vowel signs, points, joiners) stays with it."""
+    marks = "\u200c\u200d" + "".join(
+        char
+        for char in map(chr, range(0x300, 0x1F000))
+        if unicodedata.category(char)[0] == "M" and not any(first <= char <= last for first, last in _NO_BLANKS)
+    )
+    return re.compile(rf"[{_CHARACTERS}]|[^\W{_CHARACTERS}](?:[{marks}]|[^\W{_CHARACTERS}])*")
 
 
 def words_of(text: str) -> list[str]:
     """The words of a text in order, as BM25 counts them."""
-    return _word.findall(text.lower())
+    return _word().findall(unicodedata.normalize("NFC", text.lower().replace("i\u0307", "i")))
 
 
 class BM25:

@@ -25,6 +25,8 @@ from bertkit.checkpoints.any_names import any_table
 from bertkit.checkpoints.huggingface import find_weights, is_adapter
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS, AdapterConfig, task_type_of
+from bertkit.config.any_config import read_any_config
+from bertkit.config.config_file import config_path
 from bertkit.errors import CheckpointError, ConfigError, InputError, did_you_mean
 from bertkit.model.class_specs import class_name, spec_of
 from bertkit.model.configured_model import ConfiguredModel, no_weights
@@ -32,6 +34,7 @@ from bertkit.model.int8_model import has_bytes, replace_module
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.kernels.linear import Linear
 from bertkit.system.model_sources import ADAPTER, resolve
+from bertkit.system.paths import user_path
 
 #: What stands for all linear layers of the encoder, and of the decoder.
 ALL_LINEAR = "all-linear"
@@ -220,6 +223,11 @@ def _fingerprint(model: ConfiguredModel, base: str, revision: str | None) -> str
             f"{path} is an adapter, and adapters for it could not be loaded: make a model of it first:\n"
             f"  bertkit convert {path} NEW_FOLDER"
         )
+    if (rows := read_any_config(config_path(path)).vocab_size) != model.config.vocab_size:
+        raise InputError(
+            f"the model has {model.config.vocab_size:,} word embeddings, {path} has {rows:,}, and adapters hold none: "
+            "save the model with its new rows, and give that folder as base_model_name_or_path"
+        )
     return base_fingerprint(find_weights(path).tensors, any_table(model.config))
 
 
@@ -242,6 +250,12 @@ def save_adapters(model: ConfiguredModel, folder: Path) -> None:
         raise InputError(
             "the adapters cannot be saved apart, because nothing is known of the model they were added to: give its "
             "base_model_name_or_path to add_adapters, or save the whole model after merge_adapters(model)"
+        )
+    base = user_path(known.config.base_model_name_or_path)
+    if base.exists() and folder.exists() and folder.samefile(base if base.is_dir() else base.parent):
+        raise InputError(
+            f"{folder} holds the model that the adapters change, which saving them there would remove: give another "
+            "folder, or save the whole model after merge_adapters(model)"
         )
     state = model.state_dict()
     tensors = {PREFIX + theirs: state[ours] for ours, theirs in _head_tensors(model)}

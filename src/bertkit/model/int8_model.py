@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,7 +17,6 @@ from bertkit.checkpoints.save_folder import write_folder
 from bertkit.model.configured_model import ConfiguredModel, no_weights
 from bertkit.model.kernels.byte_linear import ByteEmbedding, ByteLinear
 from bertkit.system.device import Device, find_device
-from bertkit.system.json_files import write_json
 from bertkit.weights.byte_weights import read_byte_weights
 
 
@@ -34,8 +34,9 @@ def replace_module(model: nn.Module, name: str, module: nn.Module) -> None:
 def save_int8(model: ConfiguredModel, folder: Path, facts: Quantization) -> None:
     """Write config, weights and ``quantization.json`` of a model in 8 bits; errors as :func:`write_folder`."""
     config = model.config.replace(architectures=[type(model).__name__])
-    write_folder(folder, config, {name: x.contiguous() for name, x in model.state_dict().items()}, INT8_WEIGHTS)
-    write_json(folder / INT8_FACTS, asdict(facts))
+    text = json.dumps(asdict(facts), indent=2, allow_nan=False) + "\n"
+    tensors = {name: x.contiguous() for name, x in model.state_dict().items()}
+    write_folder(folder, config, tensors, INT8_WEIGHTS, beside={INT8_FACTS: text})
 
 
 def load_int8(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bertkit.errors import InputError
+from bertkit.model.adapters import has_own_adapters
 from bertkit.model.configured_model import ConfiguredModel
 from bertkit.model.embeddings import Embeddings
 from bertkit.model.heads import MaskedLMHead
@@ -86,6 +87,11 @@ def _replace_tables(
     model: ConfiguredModel, vocab_size: int, grown: Callable[[Tensor], Tensor], pad: int | None = None
 ) -> None:
     """Replace each table by what ``grown`` makes of it; ``pad`` is the new row of [PAD], None where it stays."""
+    if has_own_adapters(model):
+        raise InputError(
+            "new rows are no part of adapters, which could then not be loaded again: change the vocabulary first, save "
+            "the model, and add adapters to the saved one"
+        )
     pad = model.config.pad_token_id if pad is None else pad
     shape = model.config.replace(vocab_size=vocab_size, pad_token_id=pad)
     for module in list(model.modules()):

@@ -25,11 +25,12 @@ HEAD, HEADS = "head.safetensors", "heads"
 #: vocabularies. Never pickles, never code.
 HUB_FILES = (
     "model*.safetensors",
-    "adapter_model.safetensors",
+    "adapter_model*.safetensors",
     "*.json",
     "vocab.txt",
     "merges.txt",
     "spiece.model",
+    "spm.model",
     "sentencepiece.bpe.model",
     "*/config.json",
     f"{HEADS}/*/{HEAD}",

@@ -63,7 +63,8 @@ class Drawn(ABC):
     def _repr_html_(self) -> str:
         """What a notebook shows: the page in a frame of its own, so that its scripts and styles stay inside."""
         content = html.escape(self.page(), quote=True)
-        return f'<iframe srcdoc="{content}" title="{html.escape(self.title)}" style="width:100%;height:640px;border:0">'
+        style = "width:100%;height:640px;border:0"
+        return f'<iframe srcdoc="{content}" title="{html.escape(self.title)}" style="{style}"></iframe>'
 
 
 def inline(figure: Figure) -> str:

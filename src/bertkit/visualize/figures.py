@@ -71,9 +71,14 @@ def right_axis(axes: Axes, name: str) -> Axes:
     return right
 
 
+#: What no SVG file may hold: control characters, halves of pairs, and two that are no characters.
+_NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
 def plain(name: str) -> str:
-    """A name with dollar signs escaped, which matplotlib would read as mathematics."""
-    return name.replace("$", r"\$")
+    """A name as it is: no mathematics, nothing that an SVG may not hold, and in legends also with ``_`` in front."""
+    shown = _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", name).replace("$", r"\$")
+    return f"\N{ZERO WIDTH SPACE}{shown}" if shown.startswith("_") else shown
 
 
 def smooth(values: Floats) -> Floats:

@@ -583,3 +583,22 @@ def test_losses_and_scores_are_reported_to_tensorboard(tmp_path: Path) -> None:
     events.Reload()
     for tag, name in (("training/loss", "loss"), ("held-out/eval_loss", "eval_loss")):
         assert [each.value for each in events.Scalars(tag)] == pytest.approx(values(trainer, name), rel=1e-5)
+
+
+def test_steps_of_evaluation_alone_ask_for_none() -> None:
+    assert TrainingArguments("out", eval_steps=100).eval_strategy == "no"
+
+
+def test_a_checkpoint_that_was_not_finished_is_passed_over(tmp_path: Path) -> None:
+    rows = texts_of(save_tiny(tmp_path / "start", BertForSequenceClassification))
+
+    def trainer(steps: int) -> Trainer:
+        model = BertForSequenceClassification.from_pretrained(tmp_path / "start")
+        args = TrainingArguments(tmp_path / "out", max_steps=steps, save_steps=1, per_device_train_batch_size=5)
+        return Trainer(
+            model, args, train_dataset=rows, processing_class=bertkit.AutoTokenizer.from_pretrained(tmp_path / "start")
+        )
+
+    trainer(2).train()
+    (tmp_path / "out" / "checkpoint-2" / "trainer_state.json").unlink()
+    assert trainer(2).train(resume_from_checkpoint=True).global_step == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -101,3 +102,22 @@ def test_what_cannot_be_chunked(pipe, tmp_path: Path) -> None:
         late_chunks(pipeline("feature-extraction", model=folder), SHORT, 5)
     asked = pipeline("feature-extraction", model=folder, pooling="mean")
     np.testing.assert_allclose(late_chunks(asked, SHORT, 5)[0].vector, late_chunks(pipe, SHORT, 5)[0].vector, atol=1e-6)
+
+
+def test_tokens_that_begin_with_a_blank_belong_to_their_sentence(pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As tokenizers of ModernBERT give offsets: " Ok" begins at the blank."""
+    whole = late_chunks(pipe, "A good film. Bad. The end", None)
+    called = type(pipe.tokenizer).__call__
+
+    def with_blanks(self: object, text: str, *given: object, **named: object) -> object:
+        found = called(self, text, *given, **named)
+        if "offset_mapping" in found:
+            found["offset_mapping"] = [
+                (start - (start > 0 and text[start - 1] == " "), end) for start, end in found["offset_mapping"]
+            ]
+        return found
+
+    monkeypatch.setattr(type(pipe.tokenizer), "__call__", with_blanks)
+    shifted = late_chunks(pipe, "A good film. Bad. The end", None)
+    assert [chunk[:3] for chunk in map(astuple, shifted)] == [chunk[:3] for chunk in map(astuple, whole)]
+    assert len(late_parts(pipe, ["a good", "film"])) == 2

@@ -122,6 +122,7 @@ def test_the_page_holds_everything_and_asks_for_nothing(tmp_path: Path, folder: 
     assert [style["name"] for style in data["styles"]] == ["bad", "good", "$x$", "<b>"]
     assert found.notes == ["1 text had more tokens than are read, and was cut"]
     assert "srcdoc" in found._repr_html_()
+    assert found._repr_html_().endswith("</iframe>")
     if pytest.importorskip("matplotlib"):
         assert found.save(tmp_path / "map.svg").read_text().count("$x$") == 1
         assert (tmp_path / "map.svg").read_bytes() == found.save(tmp_path / "again.svg").read_bytes()

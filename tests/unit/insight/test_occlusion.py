@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,13 @@ def test_what_is_refused_of_tags_and_answers(
     monkeypatch.setattr(tags.tokenizer, "mask_token_id", None)
     with pytest.raises(InputError, match="no mask"):
         occlusion(tags, TEXT)
+
+
+def test_the_predicted_label_follows_the_threshold(tmp_path: Path) -> None:
+    labels = {"id2label": {0: "no", 1: "yes"}, "num_labels": 2}
+    folder = save_tiny(tmp_path / "m", BertForSequenceClassification, **labels)
+    share = score_of(pipeline("text-classification", model=folder), TEXT, "yes")
+    for threshold, label in ((share - 0.01, "yes"), (share + 0.01, "no")):
+        (folder / "decision.json").write_text(json.dumps({"thresholds": {"yes": threshold}}))
+        found = occlusion(pipeline("text-classification", model=folder), TEXT)
+        assert (found.label, found.predicted) == (label, label)

@@ -301,3 +301,26 @@ def test_a_folder_holds_the_model_that_was_saved_last(tmp_path: Path) -> None:
         assert names == {"config.json", *own}
         again = BertForTokenClassification.from_pretrained(folder)
         assert largest(again(given).logits - model(given).logits) < 1e-5
+
+
+def test_adapters_are_not_saved_over_their_base(tmp_path: Path) -> None:
+    tiny_model().save_pretrained(tmp_path / "m")
+    model = type(tiny_model()).from_pretrained(tmp_path / "m")
+    add_adapters(model, AdapterConfig(base_model_name_or_path=str(tmp_path / "m")))
+    with pytest.raises(InputError, match="holds the model that the adapters change"):
+        model.save_pretrained(tmp_path / "m")
+    type(tiny_model()).from_pretrained(tmp_path / "m")
+    model.save_pretrained(tmp_path / "adapters")
+
+
+def test_new_rows_and_adapters_do_not_go_together(tmp_path: Path) -> None:
+    tiny_model().save_pretrained(tmp_path / "m")
+    kind, base = type(tiny_model()), AdapterConfig(base_model_name_or_path=str(tmp_path / "m"))
+    adapted = kind.from_pretrained(tmp_path / "m")
+    add_adapters(adapted, base)
+    with pytest.raises(InputError, match="new rows are no part of adapters"):
+        adapted.resize_token_embeddings(TINY.vocab_size + 2)
+    grown = kind.from_pretrained(tmp_path / "m")
+    grown.resize_token_embeddings(TINY.vocab_size + 2)
+    with pytest.raises(InputError, match="word embeddings"):
+        add_adapters(grown, base)

@@ -489,3 +489,21 @@ def test_what_is_no_regular_file_is_not_passed_over(name: str, kind: str, tmp_pa
     for read in (AutoTokenizer.from_pretrained, BertTokenizer.from_pretrained):
         with pytest.raises(CheckpointError, match=f"{name} is there, but is no regular file"):
             read(tmp_path)
+
+
+def test_added_tokens_of_old_folders_have_the_flags_that_transformers_gives_them(tmp_path: Path) -> None:
+    """Named ones are special; others are found in normalized text; a tokenizer.json knows better than this file."""
+    vocab = [*SMALL, "[E1]"]
+    named = {"additional_special_tokens": ["[E1]"]}
+    folder = write(tmp_path / "old", vocab=vocab, special_tokens_map=named, added_tokens={"covid": len(vocab)})
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.tokenize("the COVID [E1] !") == ["the", "covid", "[E1]", "!"]
+    assert len(vocab) - 1 in tokenizer.all_special_ids
+    saved = tmp_path / "saved"
+    known = BertTokenizer({token: number for number, token in enumerate(SMALL)})
+    known.add_tokens(["covid"])
+    known.save_pretrained(saved)
+    change(saved / "tokenizer.json", lambda values: values["added_tokens"][-1].update(normalized=True))
+    change(saved / "tokenizer_config.json", lambda values: values.pop("added_tokens_decoder", None))
+    write(saved, added_tokens={"covid": len(SMALL)})
+    assert AutoTokenizer.from_pretrained(saved).tokenize("COVID") == ["covid"]

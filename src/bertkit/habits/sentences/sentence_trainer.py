@@ -191,7 +191,10 @@ class SentenceTransformerTrainer:
         """Train; the model is changed. Returns steps, the loss of the last epoch and the last scores."""
         known_keywords("SentenceTransformerTrainer.train", options, ())
         given, output = self.args.options, self.args.output_dir
-        best = bool(given.get("load_best_model_at_end")) and self.eval_dataset is not None
+        best = bool(given.get("load_best_model_at_end"))
+        if best and self.eval_dataset is None:
+            best = False
+            say("load_best_model_at_end chooses by eval_dataset=, and none is given: the last epoch is kept")
         if best and (metric := given.get("metric_for_best_model")):
             say(f"the best epoch is chosen by the main score of eval_dataset, not by metric_for_best_model={metric!r}")
         evaluates = self.args.evaluates and self.evaluators

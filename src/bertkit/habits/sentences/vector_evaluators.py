@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 _COMMON = ("similarity_fn_names", "main_similarity", "main_similarity_function", "truncate_dim", "precision")
 
 
-class SentenceEvaluator(ABC):
+class SentenceEvaluator:
     """``evaluator(model)`` returns scores, each name behind ``name_``.
 
     primary_metric: the name of the score that counts, known after the first call.
@@ -42,6 +41,7 @@ class SentenceEvaluator(ABC):
         self.name, self.write_csv = name, write_csv
         self.primary_metric: str | None = None
         main = given.get("main_similarity") or given.get("main_similarity_function")
+        self.main = None if main is None else str(main)
         self.measures: list[str] = [str(each) for each in given.get("similarity_fn_names") or ([main] if main else ())]
         found = {name: given[name] for name in ("truncate_dim", "precision") if given.get(name) is not None}
         self.encoding = cast("EncodeOptions", found)
@@ -67,9 +67,9 @@ class SentenceEvaluator(ABC):
                 rows.writerow([epoch, steps, *found.values()])
         return found
 
-    @abstractmethod
     def scores(self, model: SentenceTransformer, measures: Sequence[str]) -> tuple[dict[str, float], str]:
-        """Scores by name, and which of them counts."""
+        """Scores by name, and which of them counts; a subclass defines this, or ``__call__``."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither __call__ nor scores")
 
     def similarities(
         self, model: SentenceTransformer, texts1: Sequence[str], texts2: Sequence[str], measure: str
@@ -105,7 +105,7 @@ class EmbeddingSimilarityEvaluator(SentenceEvaluator):
         if len(measures) > 1:
             for metric in ("pearson", "spearman"):
                 found[f"{metric}_max"] = max(found[f"{metric}_{measure}"] for measure in measures)
-        return found, "spearman_max" if len(measures) > 1 else f"spearman_{measures[0]}"
+        return found, f"spearman_{self.main or ('max' if len(measures) > 1 else measures[0])}"
 
 
 class TripletEvaluator(SentenceEvaluator):
@@ -137,7 +137,7 @@ class TripletEvaluator(SentenceEvaluator):
             found[f"{measure}_accuracy"] = float((near > far + margin).mean())
         if len(measures) > 1:
             found["max_accuracy"] = max(found.values())
-        return found, "max_accuracy" if len(measures) > 1 else f"{measures[0]}_accuracy"
+        return found, f"{self.main or ('max' if len(measures) > 1 else measures[0])}_accuracy"
 
 
 class BinaryClassificationEvaluator(SentenceEvaluator):
@@ -238,7 +238,10 @@ class InformationRetrievalEvaluator(SentenceEvaluator):
                 found[f"{measure}_recall@{k}"] = float(RANKING["recall"](judged, k).mean())
             for name in ("ndcg", "mrr", "map"):
                 for k in self.depths[f"{name}_at_k"]:
-                    found[f"{measure}_{name}@{k}"] = float(RANKING[name](judged, k).mean())
+                    values = RANKING[name](judged, k)
+                    if name == "map":  # which is divided there by at most k relevant documents
+                        values = values * judged.num_relevant / np.minimum(judged.num_relevant, k)
+                    found[f"{measure}_{name}@{k}"] = float(values.mean())
         main = f"ndcg@{max(self.depths['ndcg_at_k'])}"
         return found, f"{max(measures, key=lambda measure: found[f'{measure}_{main}'])}_{main}"
 
@@ -267,9 +270,10 @@ class SequentialEvaluator:
         """The scores of all, and ``sequential_score``."""
         found: dict[str, float] = {}
         main: list[float] = []
-        for evaluator in self.evaluators:
-            scores = evaluator(model, output_path=output_path, epoch=epoch, steps=steps)
-            main.append(scores[str(evaluator.primary_metric)])
+        for number, evaluator in enumerate(self.evaluators):
+            scores: Any = evaluator(model, output_path=output_path, epoch=epoch, steps=steps)
+            scores = scores if isinstance(scores, Mapping) else {f"evaluator_{number}": scores}
+            main.append(scores[getattr(evaluator, "primary_metric", None) or next(iter(scores))])
             found.update(scores)
         return {**found, "sequential_score": self.main_score_function(main)}
 

@@ -129,7 +129,7 @@ class DocumentTexts:
             try:
                 yield from self._of(path, source)
             except DataError as error:
-                if source in named or (self._adding and source in self.documents):
+                if source in named or (self._adding and self.documents.get(source)):
                     raise
                 reason = str(error).removeprefix(f"{path}: ")
                 self.left_out[source] = f"line {reason.removeprefix(f'{path}:')}" if f"{path}:" in reason else reason
@@ -142,10 +142,10 @@ class DocumentTexts:
             if self.documents.get(source) == digest:
                 self.unchanged.add(source)
                 return
-            if self._adding and source in self.documents:
+            if self._adding and self.documents.get(source):
                 raise DataError(f"{path} has changed since it was indexed; 'bertkit search update' replaces it")
         finally:
-            if source not in self.unchanged and not self._adding:
+            if source not in self.unchanged and not (self._adding and self.documents.get(source)):
                 self.touched.add(source)
                 self.documents[source] = ""  # until all of its passages are in the index
         document = read_document(path, self.encoding, data)

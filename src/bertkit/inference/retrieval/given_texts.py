@@ -10,7 +10,7 @@ from bertkit.inference.retrieval.index_files import Row
 from bertkit.inference.retrieval.index_writer import Located
 from bertkit.inference.retrieval.source_texts import ID
 from bertkit.tasks.reading.given_rows import Given, given_data
-from bertkit.tasks.reading.listed_texts import frame_columns, listed
+from bertkit.tasks.reading.listed_texts import frame_columns, is_nothing, listed
 from bertkit.tasks.reading.tables import column_of
 from bertkit.tasks.reading.text_rows import USUAL
 
@@ -81,7 +81,7 @@ def located_texts(given: Listed, first: int = 0) -> list[Located]:
         if not isinstance(value, str) or not value.strip():
             raise TextError(f"{where} has no text, but {value!r:.40}; leave such rows out")
         plain = str(name)
-        if plain in ("", "None", "nan"):
+        if is_nothing(name) or not plain.strip() or plain in ("None", "nan"):
             raise InputError(f"{where} has no id, but {name!r:.40}; every text needs its own, or leave the column out")
         found.append(Located(Row(plain, value, MEMORY), where))
     return found

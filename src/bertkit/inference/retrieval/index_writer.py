@@ -179,7 +179,7 @@ class IndexWriter:
         self._open(finished=True)
         self._put_all(texts, may_change=False)
         self._count_unread()
-        return self._finish()
+        return self._finish(keep=self._seen, sources=self.documents.touched if self.documents else set())
 
     def update(self, texts: Iterable[Located], sources: Iterable[str] = ()) -> Changes:
         """Make the index what the files of these texts say now; ``sources`` names them, also those without a text left.
@@ -233,10 +233,11 @@ class IndexWriter:
             self._seen.add(row.id)
             self._sources.add(row.source)
             same = old is not None and (old.digest, old.more) == (digest, more)
-            if old is not None and same and (old.source == row.source or not may_change):
+            mine = may_change or (self.documents is not None and row.source in self.documents.touched)
+            if old is not None and same and (old.source == row.source or not mine):
                 self.changes.unchanged += 1
                 continue
-            if old is not None and not may_change:
+            if old is not None and not mine:
                 raise DataError(
                     f"{each.where}: the index has another text with the id {row.id!r}; 'bertkit search update' "
                     "replaces it"

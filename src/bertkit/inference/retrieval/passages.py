@@ -12,6 +12,7 @@ import numpy as np
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.retrieval.index_files import AGAIN, Manifest
 from bertkit.ragged import Ints
+from bertkit.tasks.pieces import end_of_marks
 from bertkit.tasks.reading.documents.document import Block, Document
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Cutter:
         path: list[tuple[Block, bool]] = []  # headings that are open, and whether there is something below
         section: list[Block] = []
         for block in document.blocks:
-            if not block.level:
+            if not block.level or self._count(document.text[block.start : block.end]) > self._room // 2:
                 section.append(block)
                 path = [(heading, True) for heading, _ in path]
                 continue
@@ -108,7 +109,8 @@ class Cutter:
                 last = first + room // 2 + 1 + len(window) - 1 - int(window[::-1].argmax())
             start = int(starts[first])
             page = bisect_right(document.pages, start) if document.pages else None
-            yield Passage(start, int(ends[last - 1]), heading, page)
+            limit = int(starts[last]) if last < len(starts) else blocks[-1].end
+            yield Passage(start, end_of_marks(document.text, int(ends[last - 1]), limit), heading, page)
             if last == len(starts):
                 return
             overlap = min(self.overlap, (room - 1) // 2)

@@ -159,8 +159,12 @@ class SearchIndex(metaclass=AnsweringClass):
         if documents := self._documents(texts, adding=True):
             return self._changed(lambda writer: writer.add(index_rows(documents.texts())), truncate, documents)
         listed = listed_texts(texts, text, id)
-        rows = located_texts(listed, self._next_number() if listed.ids is None else 0)
-        return self._changed(lambda writer: writer.add(rows), truncate)
+        located_texts(listed)  # wrong texts are reported before the model is loaded
+
+        def add(writer: IndexWriter) -> Changes:
+            return writer.add(located_texts(listed, self._next_number() if listed.ids is None else 0))
+
+        return self._changed(add, truncate)
 
     def update(
         self, texts: Given, *, text: str | None = None, id: str | None = None, truncate: bool = False
@@ -203,8 +207,8 @@ class SearchIndex(metaclass=AnsweringClass):
         return done
 
     def _next_number(self) -> int:
-        """The first number that is above all ids that are numbers."""
-        ids = (row.id for block in self.manifest.blocks for row in read_rows(self.path, block).values())
+        """The first number that is above all ids that are numbers, in the index as it is now."""
+        ids = (row.id for block in read_manifest(self.path).blocks for row in read_rows(self.path, block).values())
         return 1 + max((int(name) for name in ids if name.isascii() and name.isdecimal()), default=-1)
 
     def __getattr__(self, name: str) -> Any:

@@ -248,10 +248,20 @@ class ConditionalGeneration(Seq2SeqModel):
         self, batch: Batch, seed: int | None, settings: Mapping[str, Any], num_words: int | None = None
     ) -> Iterator[Tensor]:
         sorted_batch, back_B = _longest_first(batch)
-        with self.evaluating():
-            cache, chosen = self._prepared(sorted_batch, settings, num_words)
-            for tokens in streamed(partial(self._step, num_words=num_words), cache, self.config, chosen, seed):
+        was_training = self.training
+        self.eval()
+        try:
+            with torch.no_grad():
+                cache, chosen = self._prepared(sorted_batch, settings, num_words)
+            steps = streamed(partial(self._step, num_words=num_words), cache, self.config, chosen, seed)
+            while True:
+                with torch.no_grad():  # a mode of the thread: not while the caller has the token
+                    tokens = next(steps, None)
+                if tokens is None:
+                    return
                 yield _in_order(tokens, back_B)
+        finally:
+            self.train(was_training)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

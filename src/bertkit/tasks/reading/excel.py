@@ -68,6 +68,7 @@ class ExcelTable:
         self.columns = tuple(names[place] for place in used)
         self._places = dict(zip(self.columns, used, strict=True))
         self._width = max(used, default=0) + 1
+        self._tell_unnamed([cells for row, cells in first if row > self.header_row], used)
         if self.note:
             others = f"; choose another with --sheet: {shorten(self._others)}"
             say_once(f"{path}: {self.note}{'' if layout.sheet or not self._others else others}")
@@ -79,6 +80,18 @@ class ExcelTable:
             if row > self.header_row:
                 yield row, tuple(CellText.of(values[place]) if place < len(values) else "" for place in places)
         self._tell_merged()
+
+    def _tell_unnamed(self, below: Sequence[Sequence[Any]], used: Sequence[int]) -> None:
+        """Say which columns with something in the first rows have no name."""
+        filled = {place for cells in below for place, cell in enumerate(cells) if cell is not None}
+        lost = sorted(filled.difference(used))
+        if lost:
+            is_one = len(lost) == 1
+            say_once(
+                f"{self.path}: {counted(len(lost), 'column')} without a name in row {self.header_row} "
+                f"{'is' if is_one else 'are'} left out; give {'it' if is_one else 'each'} a name to keep "
+                f"{'it' if is_one else 'them'}"
+            )
 
     def _tell_merged(self) -> None:
         """Say which cells below the header are merged."""

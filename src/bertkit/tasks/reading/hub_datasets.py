@@ -24,6 +24,7 @@ from bertkit.system.console import say
 from bertkit.system.model_sources import hub_errors
 from bertkit.system.paths import cache_root
 from bertkit.tasks.reading.given_rows import Given, names_in_metadata
+from bertkit.tasks.reading.lines import seekable
 
 #: Prefix of a name on the Hub, so that names and paths are never confused.
 PREFIX = "hub:"
@@ -239,6 +240,6 @@ def label_names(path: Path, column: str) -> tuple[str, ...] | None:
     import pyarrow.parquet as pq
 
     try:
-        return names_in_metadata(pq.read_schema(path).metadata or {}, column)
+        return names_in_metadata(pq.read_schema(seekable(path)).metadata or {}, column)
     except (OSError, ValueError):
         return None

@@ -29,6 +29,7 @@ from bertkit.tasks.reading.bad_rows import (
     all_or_none,
     is_missing,
     text_in,
+    whole_text,
 )
 from bertkit.tasks.reading.splits import FileRules, kind_of, must_be_readable
 from bertkit.tasks.reading.tables import JsonTable, find_column, open_table, read_json
@@ -179,7 +180,8 @@ def _of_cell(cell: str, start: Json) -> Json:
         except ValueError:
             return cell  # and refused with what is expected
         return found
-    at = int(str(start)) if str(start).strip().isdecimal() else None
+    said = "" if is_missing(start) else whole_text(start)  # 12.0, as pandas writes it beside empty cells
+    at: Json = int(said) if said.isdecimal() else said or None
     return [{"text": cell, "answer_start": at}]
 
 

@@ -111,14 +111,25 @@ def _add_settings(arguments: dict[str, Any], folder: Path, kind: Kind, *, has_js
     others = {key: value for key, value in read_json_if_there(map_path).items() if config.get(key) is None}
     described = _special_tokens(arguments, config, path, kind, vocab)
     described += _special_tokens(arguments, others, map_path, kind, vocab)
-    described += arguments.get("added_tokens", ())
+    named = _named(config, kind) | _named(others, kind)
     for token, number in read_json_if_there(folder / "added_tokens.json").items():
-        described.append(added_token({"content": token, "special": False}, folder / "added_tokens.json", number))
+        flags = {"special": token in named, "normalized": token not in named}
+        described.append(added_token({"content": token, **flags}, folder / "added_tokens.json", number))
+    described += arguments.get("added_tokens", ())  # of a tokenizer.json, which says how each token is found
     listed = config.get("added_tokens_decoder") or {}
     if not isinstance(listed, dict) or not all(key.isdecimal() and len(key) < 10 for key in listed):
         raise CheckpointError(f"{path}: added_tokens_decoder must be an object of tokens by number")
     described += [added_token(values, path, int(number)) for number, values in listed.items()]
-    arguments["added_tokens"] = _merged(described, config, vocab, path)
+    arguments["added_tokens"] = _merged(described, {**config, **others}, vocab, path)
+
+
+def _named(values: Mapping[str, Json], kind: Kind) -> set[str]:
+    """The special tokens that settings name, by themselves or in a list."""
+    found: list[Json] = [values.get(public) for public in kind.names]
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        extra = values.get(key)
+        found += list(extra.values()) if isinstance(extra, dict) else extra if isinstance(extra, list) else []
+    return {str(each.get("content") if isinstance(each, dict) else each) for each in found if each is not None}
 
 
 def _merged(

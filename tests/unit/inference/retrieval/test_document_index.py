@@ -227,3 +227,36 @@ def test_words_of_other_libraries_are_translated(tmp_path: Path, model: str, run
         index.serach("good")
     assert "Did you mean --passage-tokens?" in run("build", "index", "docs", "--chunk-size", "9", code=2)
     assert "Did you mean --top-k?" in run("query", "index", "good", "--similarity-top-k", "3", code=2)
+
+
+def test_a_document_that_is_not_there_is_named_and_one_that_was_indexed_is_removed(run: Run, model: str) -> None:
+    run("build", "index", "docs", "--model", model)
+    Path("docs/a.md").unlink()
+    (done,) = run("update", "index", "docs/a.md")
+    assert done["removed"] == 2
+    assert "docs/typo.md does not exist" in run("update", "index", "docs/typo.md", "docs", code=3)
+
+
+def test_a_killed_addition_leaves_no_passage_that_an_update_does_not_know(
+    run: Run, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("build", "index", "docs/b.txt", "docs/a.md", "--model", model)
+    Path("more").mkdir()
+    for name in "xyz":
+        Path(f"more/{name}.md").write_text(f"# {name}\n\ngood {name}\n\n## end\n\nbad {name}\n", encoding="utf-8")
+    monkeypatch.setattr(index_writer, "BLOCK_TEXTS", 1)
+    written = index_writer.write_manifest
+
+    def killed(folder: Path, manifest: Any) -> None:
+        written(folder, manifest)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(index_writer, "write_manifest", killed)
+    with pytest.raises(KeyboardInterrupt):
+        SearchIndex(Path("index"), device="cpu").add(Path("more"))
+    monkeypatch.setattr(index_writer, "write_manifest", written)
+    assert any("x.md" in name for name in ids())
+    Path("more/x.md").unlink()
+    run("update", "index", "more")
+    assert not any("x.md" in name for name in ids())
+    assert sum("y.md" in name for name in ids()) == 2

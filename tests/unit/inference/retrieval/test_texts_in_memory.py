@@ -121,3 +121,16 @@ def test_duplicates_are_found_by_their_numbers() -> None:
     with pytest.raises(TextError, match=r"text 1 .* more than 5 tokens"):
         find_duplicates(["short", "a text of many more tokens than five"], max_length=5)
     assert find_duplicates(["short", "a text of many more tokens than five"], max_length=5, truncate=True).groups == []
+
+
+def test_numbers_go_on_behind_those_of_another_process(model: Path, tmp_path: Path) -> None:
+    one = SearchIndex.build(tmp_path / "index", TEXTS, model, device="cpu")
+    other = SearchIndex(tmp_path / "index", device="cpu")
+    assert one.add(["a new scene"]).added == other.add(["the start"]).added == 1
+    assert {hit.id: hit.text for hit in other.search("the start", 9)[0]}["6"] == "the start"
+
+
+@pytest.mark.parametrize("missing", [pd.NA, pd.NaT, None, float("nan"), " "])
+def test_a_row_without_an_id_is_refused(missing: Any, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"row 1 .* has no id"):
+        SearchIndex.build(tmp_path / "index", {"id": [1, missing], "text": TEXTS[:2]}, model, device="cpu")

@@ -212,3 +212,12 @@ def test_no_run_of_tokens_occurs_twice(model: Any) -> None:
     for row in model.generate(*prompts(), max_new_tokens=40, min_new_tokens=40, no_repeat_ngram_size=2).tolist():
         runs = list(pairwise(row))
         assert len(set(runs)) == len(runs)
+
+
+def test_streams_leave_gradients_to_the_caller(model: Any) -> None:
+    one, other = (model.stream(*prompts(), max_new_tokens=number) for number in (3, 6))
+    for _ in zip(one, other, strict=False):
+        assert torch.is_grad_enabled()
+    list(one), list(other)
+    assert torch.is_grad_enabled()
+    model(*prompts(), decoder_input_ids=prompts()[0]).logits.sum().backward()

@@ -193,3 +193,12 @@ def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     path = book(tmp_path / "a.xlsx", data=[("text", "label", "label "), *DATA])
     with pytest.raises(DataError, match="names column 'label' more than once"):
         csv_task(path)
+
+
+def test_columns_without_a_name_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As pandas writes an index: below an empty header."""
+    path = book(tmp_path / "a.xlsx", data=[(None, *HEAD), *((number, *row) for number, row in enumerate(DATA))])
+    assert ExcelTable(path).columns == HEAD
+    assert "1 column without a name in row 1 is left out; give it a name to keep it" in capsys.readouterr().err
+    ExcelTable(book(tmp_path / "b.xlsx", data=[HEAD, *DATA]))
+    assert "without a name" not in capsys.readouterr().err

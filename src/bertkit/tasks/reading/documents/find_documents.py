@@ -46,7 +46,9 @@ def find_documents(arguments: Sequence[str], known: Collection[str] = ()) -> Fou
                 found.files.append(path)
         if not is_named:
             others = f"; passed over: {found.passed_over()}" if found.passed else ""
-            raise DataError(f"{argument} names no documents ({', '.join(ENDINGS)}){others}")
+            is_there = glob.has_magic(argument) or Path(argument).exists()
+            what = "names no documents" if is_there else "does not exist, and names no documents"
+            raise DataError(f"{argument} {what} ({', '.join(ENDINGS)}){others}")
     return found
 
 
@@ -56,7 +58,7 @@ def _candidates(argument: str, passed: Counter[str]) -> Iterator[Path]:
         yield from _in_folder(path, passed)
     elif path.exists():
         yield path
-    else:
+    elif glob.has_magic(argument):
         parts = path.parts
         fixed = next(place for place, part in enumerate(parts) if glob.has_magic(part))
         start = Path(*parts[:fixed])
