@@ -162,11 +162,13 @@ def test_a_folder_goes_on_in_the_format_that_it_began_with(
 
 
 def test_steps_follow_the_amount_of_text() -> None:
-    assert AdaptConfig(adapt_steps=7).num_steps(10**9) == 7
-    assert AdaptConfig(adapt_epochs=3).num_steps(126 * 64) == 6
-    assert AdaptConfig().num_steps(100) == 20
-    assert AdaptConfig().num_steps(126 * 32 * 1000) == 5000, "bounded, but never less than one pass"
-    assert AdaptConfig().num_steps(126 * 32 * 9000) == 9000
+    assert AdaptConfig(adapt_steps=7).num_steps(10**9, 128) == 7
+    assert AdaptConfig(adapt_epochs=3).num_steps(126 * 64, 128) == 6
+    assert AdaptConfig().num_steps(100, 128) == 20
+    assert AdaptConfig().num_steps(126 * 32 * 1000, 128) == 5000, "bounded, but never less than one pass"
+    assert AdaptConfig().num_steps(126 * 32 * 9000, 128) == 9000
+    short = AdaptConfig(adapt_epochs=3).pretraining(62 * 320, seed=0, longest=64)
+    assert (short.max_steps, short.max_seq_length) == (30, 64), "examples are as long as the model allows"
 
 
 def test_a_run_that_stops_while_fine_tuning_says_how_it_is_continued(

@@ -24,6 +24,7 @@ from bertkit.tasks.embeddings.batches import epoch_batches
 from bertkit.tokenization import AutoTokenizer
 from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.trainer import loop
 from bertkit.training.trainer.batch_plan import WholeSteps
 from bertkit.training.trainer.callbacks import AnyTrainer, Callback
 from embedding_data import rows_of, untrained, write_data, write_rows
@@ -243,6 +244,24 @@ def test_a_stronger_penalty_leaves_fewer_words(sparse: Made, tmp_path: Path) -> 
     settings = load_run_config(sparse.run).model_copy(update=changes)
     strict = finetune(SPARSE, sparse.data, sparse.start, tmp_path / "strict", settings)
     assert strict.scores["document_words"] < sparse.told()["scores"]["document_words"]
+
+
+def test_the_loss_does_not_depend_on_when_results_are_read(
+    sparse: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The penalties grow with the steps; on a GPU results are read every 20 steps."""
+    settings = load_run_config(sparse.run).model_copy(update={"baseline": False, "epochs": 1})
+    losses = []
+    for name in ("later", "at-once"):
+        if name == "later":
+            monkeypatch.setattr(loop, "runs_ahead", lambda device: True)
+            monkeypatch.setattr(loop, "can_skip", lambda optimizer: True)
+        finetune(SPARSE, sparse.data, sparse.start, tmp_path / name, settings)
+        monkeypatch.undo()
+        records = map(json.loads, (tmp_path / name / "log.jsonl").read_text().splitlines())
+        losses.append([record["flops_loss"] for record in records if "event" not in record])
+    assert len(losses[0]) > 2
+    assert losses[0] == losses[1]
 
 
 def test_commands_with_sparse_vectors(sparse: Made, command: Command, tmp_path: Path) -> None:

@@ -120,9 +120,15 @@ def test_where_no_temperature_makes_a_difference_it_is_one() -> None:
         assert fit_temperature(logits, right) == 1.0
 
 
+def test_where_every_row_is_right_the_temperature_is_one() -> None:
+    """The lowest one would have the least loss, and make every probability of a new row 0 or 1."""
+    assert fit_temperature([[2.0, -2.0], [-2.0, 2.0]], [0, 1]) == 1.0
+    assert fit_temperature([[2.0, -2.0], [-2.0, 2.0]], [[1, 0], [0, 1]]) == 1.0
+
+
 def test_temperatures_stay_in_bounds_and_bad_logits_are_refused() -> None:
     certain = np.array([[9.0, 0.0], [0.0, 9.0]])
-    assert 0.05 <= fit_temperature(certain, [0, 1]) < 0.5
+    assert 0.05 <= fit_temperature([*[[0.1, 0.0]] * 99, [0.0, 0.01]], [0] * 100) < 0.5
     assert 19.9 <= fit_temperature(certain, [1, 0]) <= 20.0
     with pytest.raises(InputError):
         fit_temperature(np.full((1, 2), np.nan), [0])

@@ -147,6 +147,8 @@ def _pairs_for(labels: Ints, num_steps: int, seed: int) -> int:
 class _StopAfter(Callback):
     """Ends a training after so many steps."""
 
+    each_step: ClassVar[bool] = True
+
     def __init__(self, num_steps: int) -> None:
         self.num_steps = num_steps
 

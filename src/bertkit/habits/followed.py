@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from bertkit.habit_table import remedy
 from bertkit.habits.trainer_callbacks import Callbacks, TrainerCallback, TrainerControl, TrainerState
@@ -94,6 +94,8 @@ class Followed(Callback):
 
     ``losses``: of all steps so far, for the mean.
     """
+
+    each_step: ClassVar[bool] = True  # a callback may stop, evaluate or save with the weights of the step
 
     def __init__(self, owner: FollowedTrainer) -> None:
         self.owner = owner

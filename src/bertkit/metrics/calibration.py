@@ -99,13 +99,16 @@ def log_loss(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
 def fit_temperature(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     """The temperature that minimizes the log loss of logits ``(n, C)``, by right labels ``(n,)`` or 0 and 1 ``(n, C)``.
 
-    It is over 1 if the model was overconfident, and 1 if none makes a difference, as on perfectly separated rows.
+    It is over 1 if the model was overconfident, and 1 if none makes a difference or every row is right.
     """
     from scipy.optimize import minimize_scalar
 
     x, right = np.asarray(logits, dtype=np.float64), np.asarray(labels)
     if not len(x) or not np.isfinite(x).all():
         raise InputError("a temperature is fitted on one row or more of finite logits")
+    # Where every row is right, the lowest temperature is the best, however few rows there are: all would be certain.
+    if (((x > 0) == (right > 0)) if right.ndim == 2 else x.argmax(axis=1) == right).all():
+        return 1.0
     # The loss is convex in 1 / temperature, and so has one minimum in its logarithm too.
     bounds = (math.log(LOWEST_TEMPERATURE), math.log(HIGHEST_TEMPERATURE))
     found = minimize_scalar(

@@ -101,7 +101,7 @@ class ClassScores:
 def class_table(scores: Mapping[str, Any], noun: str = "class", unit: str = "rows") -> str:
     """The lines of :meth:`ClassScores.to_dict`."""
     rows, num_others = class_rows(scores, MOST_LINES)
-    width = max(len(noun), *(len(row[0]) for row in rows))
+    width = max(map(len, (noun, *(row[0] for row in rows))))
     lines = [f"{noun:<{width}}  precision  recall      f1  {unit:>8}"]
     lines += [f"{name:<{width}}  {p:9.4f}  {r:6.4f}  {f:6.4f}  {n:8,}" for name, p, r, f, n in rows]
     return "\n".join([*lines, *([f"and {num_others:,} with a higher F1"] if num_others else [])])
@@ -135,12 +135,15 @@ def class_scores(predictions: npt.ArrayLike, references: npt.ArrayLike, names: S
         raise InputError(f"predictions have shape {predicted.shape}, references {right.shape}; give (n,) or (n, C)")
     size = len(names)
     if predicted.ndim == 1:
-        if len(predicted) and not 0 <= min(predicted.min(), right.min()) <= max(predicted.max(), right.max()) < size:
-            raise InputError(f"class numbers must be 0 ... {size - 1}, got {max(predicted.max(), right.max())}")
+        for number in (*predicted.tolist(), *right.tolist()):
+            if not 0 <= number < size:
+                raise InputError(f"class numbers must be 0 ... {size - 1}, got {number}")
         predicted, right = predicted.astype(np.int64), right.astype(np.int64)
         both = np.bincount(right[predicted == right], minlength=size)
         sides = np.bincount(predicted, minlength=size), np.bincount(right, minlength=size)
     else:
+        if predicted.shape[1] != size:
+            raise InputError(f"predictions have {predicted.shape[1]} columns, but there are {size} names")
         both = ((predicted != 0) & (right != 0)).sum(axis=0)
         sides = (predicted != 0).sum(axis=0), (right != 0).sum(axis=0)
     counts = np.stack([both, *sides], axis=1).tolist()

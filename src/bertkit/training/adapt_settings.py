@@ -24,11 +24,11 @@ class AdaptConfig(Settings):
     adapt_length: int = Field(128, ge=8, description="tokens of the longest masked-LM example")
     compare: bool = Field(True, description="also fine-tune without, and report both")
 
-    def num_steps(self, num_tokens: int) -> int:
-        """Optimizer steps for a text of ``num_tokens``."""
+    def num_steps(self, num_tokens: int, length: int) -> int:
+        """Optimizer steps for a text of ``num_tokens`` in examples of ``length``, two special tokens included."""
         if self.adapt_steps is not None:
             return self.adapt_steps
-        examples = max(1, math.ceil(num_tokens / max(1, self.adapt_length - 2)))
+        examples = max(1, math.ceil(num_tokens / max(1, length - 2)))
         per_epoch = math.ceil(examples / self.adapt_batch_size)
         if self.adapt_epochs is not None:
             return self.adapt_epochs * per_epoch
@@ -36,12 +36,13 @@ class AdaptConfig(Settings):
 
     def pretraining(self, num_tokens: int, *, seed: int, longest: int) -> PretrainConfig:
         """The settings of the masked-LM run on a text of ``num_tokens``; ``longest`` bounds the length of examples."""
+        length = min(self.adapt_length, longest)
         return PretrainConfig(
             objective="mlm",
-            max_steps=self.num_steps(num_tokens),
+            max_steps=self.num_steps(num_tokens, length),
             learning_rate=self.adapt_learning_rate,
             batch_size=self.adapt_batch_size,
-            max_seq_length=min(self.adapt_length, longest),
+            max_seq_length=length,
             warmup=0.06,
             seed=seed,
             dev_examples=512,

@@ -60,3 +60,12 @@ def test_numbers_without_a_name_and_other_shapes_are_refused() -> None:
         class_scores([6], [0], NAMES)
     with pytest.raises(InputError, match="shape"):
         class_scores([[0]], [0], NAMES)
+    with pytest.raises(InputError, match=r"0 \.\.\. 5, got -1"):
+        class_scores([0, -1], [0, 1], NAMES)
+    with pytest.raises(InputError, match="5 columns, but there are 6 names"):
+        class_scores(np.ones((2, 5)), np.ones((2, 5)), NAMES)
+
+
+def test_a_table_without_any_class_is_its_first_line() -> None:
+    """Of texts without entities in which none is found."""
+    assert class_table(ClassScores({}).to_dict(), "entity").split()[0] == "entity"

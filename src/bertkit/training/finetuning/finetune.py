@@ -62,7 +62,8 @@ from bertkit.training.trainer.run_folder import LOG, RunFolder, read_log
 
 #: What to do when memory runs out while training.
 MEMORY_ADVICE = (
-    "Use a smaller --max-length or --max-tokens (the result is the same), a smaller model, --lora, or --freeze-encoder"
+    "Use a smaller --max-tokens (only rounding and dropout differ), a smaller --max-length (longer texts are cut), "
+    "a smaller model, --lora, or --freeze-encoder"
 )
 
 

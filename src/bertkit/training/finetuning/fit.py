@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -151,6 +151,8 @@ class _EndWhenDead(Callback):
 
 class _TellProgress(Callback):
     """Tells a model whose loss changes during the training where that is, also of a resumed one."""
+
+    each_step: ClassVar[bool] = True  # the loss must not depend on when results are read
 
     def on_begin(self, trainer: AnyTrainer) -> None:
         self._tell(trainer)

@@ -170,6 +170,10 @@ class MeasuredPlan:
             self._flops_per_token.pop(next(iter(self._flops_per_token)), None)
         return batches
 
+    @property
+    def max_tokens(self) -> int | None:
+        return self.plan.max_tokens
+
     def halve(self) -> int | None:
         return self.plan.halve()
 

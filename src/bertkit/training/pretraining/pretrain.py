@@ -60,7 +60,7 @@ from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.loop_options import Evaluate, LoopOptions, Progression
 from bertkit.training.trainer.parallel import Parallel, parallel_from_environment
-from bertkit.training.trainer.precision import DTYPES, fastest_precision, plain_precision
+from bertkit.training.trainer.precision import DTYPES, fastest_precision, float32_products_in, plain_precision
 from bertkit.training.trainer.run_folder import CHECKPOINTS, RunFolder
 from bertkit.training.trainer.snapshot import step_folders
 from bertkit.training.trainer.trackers import MLflowCallback
@@ -193,7 +193,8 @@ def _default_precision(run: PretrainFolder, config: PretrainConfig, model: Model
 def _measured(data: Plan[Batch], network: Network, config: PretrainConfig, device: torch.device) -> MeasuredPlan:
     """The data, with the work that it is for the network; of a teacher nothing is counted."""
     assert config.precision is not None, "settings must be resolved"
-    peak = matmul_peak(network.config, rows=config.max_tokens, device=device, dtype=DTYPES[config.precision])
+    with float32_products_in(config.precision):
+        peak = matmul_peak(network.config, rows=config.max_tokens, device=device, dtype=DTYPES[config.precision])
     return MeasuredPlan(data, network.config, peak)
 
 

@@ -136,6 +136,10 @@ class TwoPhases(ABC, Generic[BatchT]):
         plan, own_step = self.locate(step)
         return plan.size(own_step)
 
+    @property
+    def max_tokens(self) -> int | None:
+        return max((plan.max_tokens for plan in self.plans if plan.max_tokens is not None), default=None)
+
     def halve(self) -> int | None:
         first, second = (plan.halve() for plan in self.plans)
         return first if second is None else second

@@ -118,6 +118,8 @@ def batches_made_ahead(trainer: AnyTrainer) -> Iterator[None]:
 
 def _run(trainer: AnyTrainer, options: RunOptions) -> Progression:
     trainer.log = reporting(trainer, options.log, options.callbacks)
+    if any(callback.each_step for callback in options.callbacks):
+        trainer.reads_every = 1
     resumed = options.resume and options.folder is not None and trainer.resume()
     options.on_resume(*((trainer.at.step, trainer.at.evaluated_step) if resumed else (0, 0)))
     for callback in options.callbacks:

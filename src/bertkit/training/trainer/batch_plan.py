@@ -24,6 +24,11 @@ class Plan(Protocol[BatchT]):
     #: What :meth:`size` counts, for the log: ``tokens`` or ``rows``.
     unit: str
 
+    @property
+    def max_tokens(self) -> int | None:
+        """Maximum work in one micro-batch, in :attr:`unit`; None: a step is one batch."""
+        ...
+
     def micro_batches(self, step: int) -> list[BatchT]:
         """This rank's part of a step of the run, in batches small enough for memory; empty only after step 0."""
         ...
@@ -171,7 +176,7 @@ class Prefetched(Generic[BatchT]):
         self._num_ahead = 1 + num_workers
         self._end = end
         self._lock = ForkSafeLock()
-        self._pending: dict[int, Future[tuple[list[BatchT], list[int], int]]] = {}
+        self._pending: dict[int, Future[list[BatchT]]] = {}
         self._pool = ThreadPoolExecutor(num_workers, "bertkit-batches") if num_workers else None
 
     def __enter__(self) -> Self:
@@ -191,15 +196,18 @@ class Prefetched(Generic[BatchT]):
     def micro_batches(self, step: int) -> list[BatchT]:
         """The batches of a step. What the plan raised while it made them is raised here, not earlier."""
         made = self._made(step)
-        return self.plan.micro_batches(step) if made is None else made[0]
+        return self.plan.micro_batches(step) if made is None else made
 
+    # Both are asked for steps that are long done, for which no batch must be made again.
     def rows(self, step: int) -> list[int]:
-        made = self._made(step)
-        return self.plan.rows(step) if made is None else made[1]
+        return self.plan.rows(step)
 
     def size(self, step: int) -> int:
-        made = self._made(step)
-        return self.plan.size(step) if made is None else made[2]
+        return self.plan.size(step)
+
+    @property
+    def max_tokens(self) -> int | None:
+        return self.plan.max_tokens
 
     def halve(self) -> int | None:
         """What was made in advance is discarded, whole or in the making."""
@@ -208,8 +216,8 @@ class Prefetched(Generic[BatchT]):
             self._pending.clear()
         return found
 
-    def _made(self, step: int) -> tuple[list[BatchT], list[int], int] | None:
-        """The batches, rows and size of a step, while the next steps are begun; None without threads."""
+    def _made(self, step: int) -> list[BatchT] | None:
+        """The batches of a step, while the next steps are begun; None without threads."""
         with self._lock:
             if self._pool is None:
                 return None
@@ -219,9 +227,6 @@ class Prefetched(Generic[BatchT]):
                 self._pending.pop(old).cancel()
             for number in wanted:
                 if number not in self._pending:
-                    self._pending[number] = self._pool.submit(self._make, number)
+                    self._pending[number] = self._pool.submit(self.plan.micro_batches, number)
             future = self._pending[step]
         return future.result()
-
-    def _make(self, step: int) -> tuple[list[BatchT], list[int], int]:
-        return self.plan.micro_batches(step), self.plan.rows(step), self.plan.size(step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.loop_options import Record
@@ -17,12 +17,17 @@ class Callback:
 
     ``trainer`` gives what is needed: ``trainer.model``, ``trainer.at`` (step, epochs so far, best score),
     ``trainer.options`` (``num_steps``, ``label``), and :meth:`Trainer.stop`. What a callback raises ends the run; the
-    last checkpoint stays. Example::
+    last checkpoint stays.
+
+    each_step: whether :meth:`on_step` acts on the run, so that each step must be told before the next one. On a GPU
+    every step then waits for its result. Example::
 
         class Print(Callback):
             def on_epoch(self, trainer, record):
                 print(record["epoch"], record["train_loss"], record["dev_accuracy"])
     """
+
+    each_step: ClassVar[bool] = False
 
     def on_begin(self, trainer: AnyTrainer) -> None:
         """Before the first step, also of a resumed run (``trainer.at.step`` steps are done)."""
@@ -30,7 +35,9 @@ class Callback:
     def on_step(self, trainer: AnyTrainer, record: Record) -> None:
         """After an optimizer step.
 
-        ``record``: ``step``, ``epoch``, ``loss``, ``lr``, ``grad_norm`` and the speed.
+        ``record``: ``step``, ``epoch``, ``loss``, ``lr``, ``grad_norm`` and the speed. On a GPU up to 20 steps are told
+        together, when they were read: the weights and ``trainer.at`` are then those of the last of them, unless
+        :attr:`each_step` is set.
         """
 
     def on_epoch(self, trainer: AnyTrainer, record: Record) -> None:

@@ -33,6 +33,8 @@ def capture_generators() -> tuple[dict[str, Tensor], GeneratorValues]:
     tensors = {"torch": torch.get_rng_state()}
     if torch.cuda.is_available():
         tensors |= {f"cuda.{index}": state for index, state in enumerate(torch.cuda.get_rng_state_all())}
+    if torch.backends.mps.is_available():
+        tensors["mps"] = torch.mps.get_rng_state()
     version, internal, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     numpy_state = (name, np.asarray(keys).tolist(), int(position), int(has_gauss), float(cached))
@@ -45,6 +47,8 @@ def restore_generators(tensors: Mapping[str, Tensor], values: GeneratorValues) -
     for index in range(torch.cuda.device_count()):
         if (state := tensors.get(f"cuda.{index}")) is not None:
             torch.cuda.set_rng_state(state, index)
+    if "mps" in tensors and torch.backends.mps.is_available():
+        torch.mps.set_rng_state(tensors["mps"])
     version, internal, gauss = values["python"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, position, has_gauss, cached = values["numpy"]

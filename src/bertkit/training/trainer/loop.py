@@ -58,16 +58,16 @@ from bertkit.training.trainer.snapshot import (
     check_identity,
     copy_into,
     drop_old,
-    load_snapshot,
     newest_whole,
     restore_snapshot,
     save_snapshot,
+    shared_snapshot,
     step_name,
     take_snapshot,
     trained_parameters,
 )
 from bertkit.training.trainer.unread import READ_EVERY, Unread, add_to, can_skip, read, skip_if_failed
-from bertkit.training.trainer.within_memory import within_memory
+from bertkit.training.trainer.within_memory import MemoryLimit
 
 
 class Trainer(Generic[BatchT]):
@@ -77,6 +77,7 @@ class Trainer(Generic[BatchT]):
     evaluate: called after each epoch and at the end, in eval mode without gradients.
     log: called with one flat record per step and epoch.
     parallel: the ranks of the run; call every method on all of them. Only rank 0 writes.
+    reads_every: steps whose results are read and logged together; 1 where each must be known before the next.
     """
 
     def __init__(
@@ -105,13 +106,14 @@ class Trainer(Generic[BatchT]):
         self.best: dict[str, Tensor] | None = None
         self.trained = trained_parameters(optimizer)
         self._gradient_sums = gradient_sums(model, self.trained, parallel)
+        self._memory = MemoryLimit(optimizer, self.device, parallel)
         self._damaged: tuple[Path, ...] = ()  # checkpoints that were passed over
         self._saved_at = time.monotonic()
         check_precision(options.precision, self.device)
         self._copies = has_copies(model, options.precision, self.device, parallel)
         self.feed = Feed(plan, model, self.device, fills=has_varlen(options.precision, self.device))
         waits = not runs_ahead(self.device) or options.precision == "fp16" or not can_skip(optimizer)
-        self._reads_every = 1 if waits else READ_EVERY
+        self.reads_every = 1 if waits else READ_EVERY
         self._unread: list[Unread] = []
         self._last: StepResult | None = None
         self._failed: Tensor | None = None
@@ -192,17 +194,16 @@ class Trainer(Generic[BatchT]):
         step, scale = self.at.step, loss_scale(self.at, self.options.precision)
         batches = self.plan.micro_batches(step)
         num_targets, num_batches = self._count(batches)  # on the host, where they still are
-        sums = within_memory(
-            lambda batches: self._backward(batches, num_batches, num_targets, scale),
-            batches, self.plan, step, self.optimizer, self.device, self.parallel,
-        )  # fmt: skip
+        sums = self._memory.within(
+            lambda batches: self._backward(batches, num_batches, num_targets, scale), batches, self.plan, step
+        )
         if self._gradient_sums is not None:
             self._gradient_sums.finish()
         norm = self.parallel.norm([p.grad for p in self.trained if p.grad is not None]) / scale
         values = torch.cat([self.parallel.add(sums), norm[None]])
         rate = self.options.learning_rate * self.schedule(step)
         self._unread.append(Unread(step, values, num_targets, rate))
-        if self._reads_every == 1:
+        if self.reads_every == 1:
             self.read(lambda result: self._update(result, norm, scale))
         else:
             self._failed = skip_if_failed(self.optimizer, self._failed, values)
@@ -211,7 +212,7 @@ class Trainer(Generic[BatchT]):
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             self.at.step = step + 1
-            if self._last is None or len(self._unread) >= self._reads_every:
+            if self._last is None or len(self._unread) >= self.reads_every:
                 self.read()
         assert self._last is not None
         return self._last
@@ -351,7 +352,7 @@ class Trainer(Generic[BatchT]):
         """Everything that :meth:`load_state_dict` needs to resume bit for bit."""
         self.read()
         best = None if self.at.best_step == self.at.step else self.best
-        values = {"progression": asdict(self.at), "identity": self.identity}
+        values = self._memory.state() | {"progression": asdict(self.at), "identity": self.identity}
         return take_snapshot(self.model, self.optimizer, values, best=best, parallel=self.parallel)
 
     def load_state_dict(self, snapshot: Snapshot, source: str = "the checkpoint") -> None:
@@ -359,6 +360,7 @@ class Trainer(Generic[BatchT]):
         self.at = Progression.read(snapshot.values.get("progression"), source)
         check_identity(self.identity, snapshot.values.get("identity"), source)
         best = restore_snapshot(snapshot, self.model, self.optimizer, parallel=self.parallel, source=source)
+        self._memory.restore(self.plan, snapshot.values, source)
         if self.options.monitor is not None:  # otherwise the last weights are the best
             self.best = self._weights() if self.at.best_step == self.at.step else best or None
 
@@ -388,8 +390,7 @@ class Trainer(Generic[BatchT]):
             self._damaged = found.damaged
             if found.path is None:
                 return False
-            own = load_snapshot(found.path, checked=True) if self.parallel.is_first else Snapshot({}, {})
-            snapshot = Snapshot(self.parallel.share(own.tensors), self.parallel.from_first(own.values))
+            snapshot = shared_snapshot(found.path, self.parallel)
         self.load_state_dict(snapshot, str(found.path))
         say(f"resumed {self.options.label} after step {self._position} ({found.path})")
         return True

@@ -94,6 +94,18 @@ def load_snapshot(folder: Path, *, checked: bool = False) -> Snapshot:
         raise CheckpointError(f"{folder / TENSORS} cannot be read: {error}") from None
 
 
+def shared_snapshot(folder: Path, parallel: Parallel) -> Snapshot:
+    """A checkpoint that :func:`newest_whole` has just checked, read by rank 0. Call it on every rank."""
+    found: list[Snapshot] = []
+
+    def read() -> Mapping[str, Any]:
+        found.append(load_snapshot(folder, checked=True))
+        return found[0].values
+
+    values = parallel.on_first(read)  # so that a file that cannot be read ends all ranks
+    return Snapshot(parallel.share(found[0].tensors if found else {}), values)
+
+
 def check(folder: Path) -> str | None:
     """What is wrong with a checkpoint folder, or None if it is intact; every byte is hashed."""
     try:

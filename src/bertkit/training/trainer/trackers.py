@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -45,7 +44,10 @@ def scalars(record: Record) -> dict[str, float]:
 
 
 class Board:
-    """TensorBoard files in a folder of their own; where they cannot be written, a message says so and a run goes on."""
+    """TensorBoard files in a folder, in place of earlier ones.
+
+    Where they cannot be written, a message says so and a run goes on.
+    """
 
     def __init__(self, folder: Path) -> None:
         require("tensorboard", extra="tensorboard", needed_for="writing TensorBoard files")
@@ -70,7 +72,9 @@ class Board:
     def _open(self) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        shutil.rmtree(self.folder, ignore_errors=True)
+        # Nothing else: the folder may be that of the run.
+        for earlier in self.folder.glob("events.out.tfevents.*"):
+            earlier.unlink()
         self._writer = SummaryWriter(str(self.folder))
 
     def _write(self, record: Record) -> None:
@@ -174,8 +178,7 @@ class MLflowCallback(Callback):
 
     def on_end(self, trainer: AnyTrainer) -> None:
         self._send()
-        if self._client is not None:
-            self._client.set_terminated(self._run)
+        self._try(lambda client: client.set_terminated(self._run))
 
     def _earlier_run(self, home: Path | None, trainer: AnyTrainer) -> str:
         """The run of MLflow that a resumed training began."""
@@ -215,10 +218,17 @@ class MLflowCallback(Callback):
 
     def _send(self) -> None:
         waiting, self._waiting = self._waiting, []
-        try:
+
+        def send(client: MlflowClient) -> None:
             for start in range(0, len(waiting), _MOST_METRICS):
-                if self._client is not None:
-                    self._client.log_batch(self._run, metrics=waiting[start : start + _MOST_METRICS])
+                client.log_batch(self._run, metrics=waiting[start : start + _MOST_METRICS])
+
+        self._try(send)
+
+    def _try(self, send: Callable[[MlflowClient], object]) -> None:
+        try:
+            if self._client is not None:
+                send(self._client)
         except _mlflow_errors() as error:
             say(f"MLflow cannot log to {self._uri}: {error}; continuing without it")
             self._client = None

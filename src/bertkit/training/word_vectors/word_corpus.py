@@ -33,7 +33,7 @@ class WordCorpus:
     boundaries: Ints
 
     def parts(self) -> list[tuple[int, int]]:
-        """First and end word of each part; a part begins with a document unless that is longer than a part."""
+        """First and end word of each part; pairs across a cut are not counted."""
         starts = range(0, len(self.ids), _PART)
         return [(start, min(start + _PART, len(self.ids))) for start in starts]
 

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from bertkit.errors import MissingExtraError
 from bertkit.model.kernels import products
 from bertkit.model.models import BertForPreTraining
 from bertkit.system.interrupts import Interrupted
+from bertkit.training.pretraining import pretrain as pretraining
 from bertkit.training.pretraining import pretrain_report as module
 from bertkit.training.pretraining import word_statistics as pretrain_unigram
 from bertkit.training.pretraining.operations import MeasuredPlan, matmul_peak, training_flops
@@ -71,6 +73,17 @@ def test_the_peak_is_plausible_and_draws_nothing() -> None:
                        dtype=torch.float32)  # fmt: skip
     assert 1e8 < peak < 1e14
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp32"])
+def test_the_peak_is_measured_in_the_format_of_the_run(precision, monkeypatch) -> None:
+    seen = []
+    monkeypatch.setattr(
+        pretraining, "matmul_peak", lambda *_, **__: seen.append(torch.backends.cuda.matmul.allow_tf32) or 1e9
+    )
+    config, plan = SETTINGS.replace(precision=precision), SimpleNamespace(steps_per_epoch=1, unit="tokens")
+    pretraining._measured(plan, SimpleNamespace(config=SHAPE), config, torch.device("cpu"))
+    assert seen == [precision == "tf32"]
 
 
 def test_the_share_of_the_peak_follows_from_tokens_per_second(stores) -> None:

@@ -128,3 +128,15 @@ def test_random_numbers_of_the_training_process_are_left_alone() -> None:
     with Prefetched(data(), num_workers=2) as plan:
         plan.micro_batches(0)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_rows_and_sizes_of_steps_that_are_done_make_no_batch_again() -> None:
+    """As on a GPU, where 20 steps are logged together."""
+    numbers = Numbers()
+    with Prefetched(numbers, num_workers=1, end=40) as plan:
+        for step in range(40):
+            plan.micro_batches(step)
+            if step % 20 == 19:
+                for old in range(step - 19, step + 1):
+                    assert (plan.rows(old), plan.size(old)) == ([old], 1)
+    assert numbers.made == list(range(40))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,19 @@ from torch.testing import assert_close
 from bertkit.batch import Batch
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.families import FAMILIES
-from bertkit.errors import ResourceError, TrainingError
+from bertkit.errors import CheckpointError, ResourceError, TrainingError
 from bertkit.model.kernels.dropout import Dropout
 from bertkit.model.models import BertForPreTraining, BertForSequenceClassification
 from bertkit.training.trainer import assembly
-from bertkit.training.trainer.assembly import batches_made_ahead
+from bertkit.training.trainer.assembly import RunOptions, batches_made_ahead, run_trainer
 from bertkit.training.trainer.batch_plan import Prefetched
+from bertkit.training.trainer.callbacks import Callback
 from bertkit.training.trainer.determinism import is_repeatable
 from bertkit.training.trainer.half_weights import half_weights
 from bertkit.training.trainer.loop import Trainer
+from bertkit.training.trainer.parallel import Parallel
 from bertkit.training.trainer.precision import has_copies
+from bertkit.training.trainer.within_memory import MemoryLimit
 from training_helpers import TINY, ToyData, no_dropout, tiny_model, toy_trainer, weights
 
 DATA = ToyData()
@@ -40,7 +44,7 @@ SIZES = (
 
 def deferred(trainer: Trainer[Batch], every: int) -> Trainer[Batch]:
     """The trainer with results read as on a GPU, every so many steps."""
-    trainer._reads_every = every
+    trainer.reads_every = every
     return trainer
 
 
@@ -194,7 +198,7 @@ def test_without_memory_micro_batches_are_halved_and_the_step_is_repeated(capsys
         assert_close(other, one, rtol=1e-4, atol=1e-5)
     told = capsys.readouterr().err
     assert "no memory left (CUDA out of memory)" in told
-    assert "--max-tokens 50" in told
+    assert "only rounding and dropout differ. To start so: --max-tokens 50" in told
     assert "--max-tokens 25" in told
     assert len(refused) == 2  # from then on the micro-batches are small
 
@@ -258,3 +262,87 @@ def test_a_gpu_s_batches_are_made_ahead_and_the_plan_is_given_back(monkeypatch: 
     alone.run()
     for one, other in zip(weights(trainer.model).values(), weights(alone.model).values(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_batches_made_ahead_are_made_once_where_results_are_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembly, "runs_ahead", lambda device: True)
+    trainer = deferred(toy_trainer(tiny_model(), DATA, num_steps=40, evaluate=False), 20)
+    made, collate = [], trainer.plan.collate
+    trainer.plan.collate = lambda rows: made.append(rows) or collate(rows)
+    run_trainer(trainer, RunOptions())
+    assert len(made) == 40
+
+
+@pytest.mark.parametrize("each_step", [False, True])
+def test_a_callback_that_acts_on_each_step_is_told_before_the_next(each_step: bool) -> None:
+    class Steps(Callback):
+        def on_step(self, trainer: Any, record: Any) -> None:
+            told.append((record["step"], trainer.at.step))
+
+    told: list[tuple[int, int]] = []
+    acts = type("Acts", (Steps,), {"each_step": each_step})
+    trainer = deferred(toy_trainer(tiny_model(), DATA, num_steps=7, evaluate=False), 20)
+    run_trainer(trainer, RunOptions(callbacks=[Steps(), acts()]))
+    expected = [(step, step if each_step or step == 1 else 7) for step in range(1, 8) for _ in range(2)]
+    assert told == expected
+
+
+def test_micro_batches_are_as_small_after_a_resumption(tmp_path: Path) -> None:
+    """A run that had no memory, stopped and resumed with dropout: the bits of one that was not stopped."""
+
+    def refuses(trainer: Trainer[Batch]) -> Trainer[Batch]:
+        forward = trainer.model.forward_packed
+
+        def with_little(batch: Batch) -> Any:
+            if trainer.at.step == 1 and batch.layout.num_tokens > 30:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return forward(batch)
+
+        trainer.model.forward_packed = with_little
+        return trainer
+
+    options: Any = {"num_steps": 12, "evaluate": False, "max_tokens": 100}
+    whole = refuses(toy_trainer(tiny_model(), DATA, **options))
+    whole.run()
+    first = refuses(toy_trainer(tiny_model(), DATA, folder=tmp_path / "1", **options))
+    for _ in range(4):
+        first.train_step()
+    first.save()
+    resumed = toy_trainer(tiny_model(3), DATA, folder=tmp_path / "1", **{**options, "seed": None})
+    assert resumed.resume()
+    assert resumed.plan.max_tokens == 25
+    resumed.run()
+    for one, other in zip(weights(whole.model).values(), weights(resumed.model).values(), strict=True):
+        assert torch.equal(one, other)
+    smaller = toy_trainer(tiny_model(3), DATA, folder=tmp_path / "1", **{**options, "max_tokens": 20})
+    assert smaller.resume()
+    assert smaller.plan.max_tokens == 20  # was asked for, and is small enough
+
+
+def test_each_rank_goes_on_with_its_own_limit_and_others_with_the_smallest() -> None:
+    for rank, num_ranks, expected in ((0, 2, 100), (1, 2, 25), (0, 1, 25), (2, 3, 25)):
+        plan, limit = DATA.plan(max_tokens=100), MemoryLimit(None, torch.device("cpu"), Parallel(rank, num_ranks))
+        limit.restore(plan, {"max_work": [None, 25]}, "it")
+        assert plan.max_tokens == expected
+    limit.restore(plan, {}, "it")  # a checkpoint of an earlier version
+    assert (plan.max_tokens, limit.max_work) == (25, None)
+    with pytest.raises(CheckpointError, match="it: max_work is damaged"):
+        limit.restore(plan, {"max_work": ["a"]}, "it")
+
+
+def test_memory_is_given_back_when_nothing_holds_the_pass_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, held, alive = toy_trainer(tiny_model(), DATA, num_steps=3, max_tokens=40), [], []
+    forward = trainer.model.forward_packed
+
+    def fails_once(batch: Batch) -> Any:
+        activations = torch.ones(5)
+        if not held:
+            held.append(weakref.ref(activations))
+            raise torch.OutOfMemoryError("out of memory")
+        return forward(batch)
+
+    trainer.model.forward_packed = fails_once
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held[0]() is not None))
+    trainer.train_step()
+    assert alive == [False]

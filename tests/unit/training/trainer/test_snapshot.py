@@ -11,11 +11,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from bertkit.errors import CheckpointError
+from bertkit.training.trainer import snapshot
+from bertkit.training.trainer.parallel import Parallel
 from bertkit.training.trainer.snapshot import (
     MANIFEST,
     STATE,
@@ -30,6 +33,7 @@ from bertkit.training.trainer.snapshot import (
     step_name,
 )
 from forked_interpreter import run_forked
+from training_helpers import ToyData, tiny_model, toy_trainer
 
 SNAPSHOT = Snapshot({"a": torch.arange(6.0).view(2, 3), "step": torch.tensor(3.0)}, {"step": 3, "x": [1, 2.5, None]})
 
@@ -215,3 +219,27 @@ def test_kill_nine_campaign(tmp_path: Path) -> None:
     steps = [kill_and_look(tmp_path, 0.3 * generator.random()) for _ in range(100)]
     assert steps == sorted(steps)
     assert steps[-1] > 0
+
+
+def test_a_checkpoint_that_rank_0_cannot_read_ends_the_other_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ranks in turn: what rank 0 sends, rank 1 gets."""
+    sent: list[Any] = []
+
+    class InTurn(Parallel):
+        def from_first(self, value: Any) -> Any:
+            if self.is_first:
+                sent.append(value)
+                return value
+            return sent.pop(0)
+
+    toy = toy_trainer(tiny_model(), ToyData(), num_steps=3, folder=tmp_path)
+    toy.save()
+    monkeypatch.setattr(snapshot, "load_file", lambda path: (_ for _ in ()).throw(OSError("unplugged")))
+    for rank in (0, 1):
+        trainer = toy_trainer(tiny_model(), ToyData(), num_steps=3, folder=tmp_path)
+        trainer.parallel = InTurn(rank, 2)
+        with pytest.raises(CheckpointError, match="unplugged"):
+            trainer.resume()
+    assert not sent

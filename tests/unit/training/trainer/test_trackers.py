@@ -12,6 +12,8 @@ import pytest
 from bertkit import Callback, MLflowCallback, TensorBoardCallback, finetune
 from bertkit.errors import MissingExtraError, ResourceError
 from bertkit.system.interrupts import Interrupted
+from bertkit.training.trainer import trackers
+from bertkit.training.trainer.trackers import Board
 from finetune_data import QUICK, labelled_texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pictures")]
@@ -141,3 +143,34 @@ def test_a_missing_package_is_named_before_anything_is_read(
     with pytest.raises(MissingExtraError, match=rf"bertkit\[{name}\]"):
         finetune("csv", ROWS, start, tmp_path / "run", **{**QUICK, name: True})  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
+
+
+def test_tensorboard_deletes_nothing_but_its_own_files(start: Path, tmp_path: Path) -> None:
+    """Also in the folder of the run, whose parts for a seed hold the log and the checkpoints."""
+    pytest.importorskip("tensorboard")
+    board = tmp_path / "board"
+    board.mkdir()
+    (board / "notes.txt").write_text("mine")
+    (board / "events.out.tfevents.1.old").write_text("of an earlier run")
+    Board(board).begin(())
+    assert (board / "notes.txt").read_text() == "mine"
+    assert not (board / "events.out.tfevents.1.old").exists()
+    run: Any = ("csv", ROWS, start, tmp_path / "run")
+    finetune(*run, callbacks=[TensorBoardCallback(tmp_path / "run")], seeds=2, **QUICK)
+    for seed in ("seed-0", "seed-1"):
+        _agree(_board(tmp_path / "run" / seed), tmp_path / "run" / seed / "log.jsonl")
+
+
+def test_mlflow_that_is_lost_at_the_end_does_not_end_a_training(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Lost:
+        def set_terminated(self, run: str) -> None:
+            raise OSError("no answer")
+
+    monkeypatch.setattr(trackers, "require", lambda *_, **__: None)
+    monkeypatch.setattr(trackers, "_mlflow_errors", lambda: (OSError,))
+    callback = MLflowCallback("http://localhost:1")
+    callback._client = Lost()  # type: ignore[assignment]
+    callback.on_end(None)  # type: ignore[arg-type]
+    assert "MLflow cannot log to http://localhost:1: no answer; continuing without it" in capsys.readouterr().err
