@@ -72,7 +72,8 @@ def _command(command: Command) -> list[str]:
 
 
 def _names(entry: Any) -> str:
-    labels = [entry.positional_label] if entry.positional_label else [*entry.positive_names, *entry.positive_shorts, *entry.negative_names]
+    options = (*entry.positive_names, *entry.positive_shorts, *entry.negative_names)
+    labels = [entry.positional_label] if entry.positional_label else options
     said = ", ".join(f"`{name}`" for name in dict.fromkeys(labels))
     return f"{said} *{_escape(entry.metavar)}*" if entry.metavar and not entry.positional_label else said
 
