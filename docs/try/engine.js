@@ -60,6 +60,7 @@ export class Engine {
 
   // The vector of a text, one line: numbers.
   vector(line) {
+    if (line.includes("\n")) throw new Error("One line is expected.");
     this.#call("browser_similarities", line);
     return Array.from(this.#result(Float32Array, 1 + this.#calls.browser_width()).slice(1));
   }

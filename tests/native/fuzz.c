@@ -74,7 +74,7 @@ static void free_guarded(void *base, size_t size) { munmap(base, size); }
 typedef struct {
     bertkit_shape shape;
     int kind;
-    float *weights[4], *biases[4], *scales, *norm[2];
+    float *weights[4], *biases[4], *scales, *smooth, *norm[2];
     int8_t *bytes[4];
     uint16_t *halves[4]; /* of BF16, whose weights are these numbers as well */
     int outliers[3], narrow, shifts; /* of I8 */
@@ -98,6 +98,8 @@ static Model new_model(void) {
     int most = m.shape.width > m.shape.inner ? m.shape.width : m.shape.inner;
     m.scales = numbers((size_t)3 * most + 64, 0.0f);
     for (int i = 0; i < 3 * most + 64; i++) m.scales[i] = 0.02f;
+    m.smooth = numbers(most, 0.0f);
+    for (int i = 1; i < most; i++) m.smooth[i] = 0.02f; /* the first is an outlier */
     for (int n = 0; n < 2; n++) m.norm[n] = numbers(m.shape.width, 1.0f);
     for (int i = 0; i < 3; i++) m.outliers[i] = 0;
     for (int which = 0; which < 4; which++) {
@@ -124,7 +126,7 @@ static Model new_model(void) {
 static void free_model(Model *m) {
     for (int which = 0; which < 4; which++)
         free(m->weights[which]), free(m->biases[which]), free(m->bytes[which]), free(m->halves[which]);
-    free(m->scales), free(m->norm[0]), free(m->norm[1]);
+    free(m->scales), free(m->smooth), free(m->norm[0]), free(m->norm[1]);
 }
 
 /* `kinds`: of the variant; one without BF16 gets the same numbers as F32. */
@@ -135,7 +137,7 @@ static bertkit_matrix matrix_of(const Model *m, int which, int kinds) {
     made.weights = m->weights[which];
     if (made.kind == BERTKIT_I8) made.weights = m->bytes[which];
     if (made.kind == BERTKIT_BF16) made.weights = m->halves[which];
-    made.bias = m->biases[which], made.scale = m->scales, made.smooth = m->scales, made.narrow = m->narrow;
+    made.bias = m->biases[which], made.scale = m->scales, made.smooth = m->smooth, made.narrow = m->narrow;
     made.shift = m->shifts ? m->scales : NULL;
     made.num_outliers = 1, made.outliers = m->outliers, made.outlier_weights = m->scales;
     return made;

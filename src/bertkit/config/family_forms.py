@@ -111,6 +111,19 @@ def _follows(found: dict[str, Json], key: str, parts: str = "") -> None:
         raise ConfigError(f"{key} is {value!r:.80}; bertkit only supports {key}={what}, here {whole / number:g}")
 
 
+def _check_buckets(config: Any) -> None:
+    """Refuse buckets of distances that the logarithm cannot give: those of far ones would not rise with them."""
+    buckets, farthest = config.position_buckets or 0, config.farthest_distance
+    if buckets == 1:
+        raise ValueError("position_buckets is 1; expected 2 or more, or -1: a vector for each distance")
+    # Where no text has distances above buckets // 2, each is a bucket of its own.
+    if buckets > 0 and farthest - 1 <= buckets // 2 < config.max_position_embeddings - 1:
+        raise ValueError(
+            f"max_relative_positions is {farthest}; with position_buckets={buckets} it must be above "
+            f"{buckets // 2 + 1}, or -1: max_position_embeddings"
+        )
+
+
 def check_family(config: Any) -> None:
     """Refuse (ValueError) values that do not fit each other in a family."""
     if config.layer_types is not None and len(config.layer_types) != config.num_hidden_layers:
@@ -121,6 +134,7 @@ def check_family(config: Any) -> None:
         raise ValueError(
             "pos_att_type is empty: bertkit's DeBERTa attends to positions; give 'c2p', 'p2c' or both, as 'c2p|p2c'"
         )
+    _check_buckets(config)
     if config.family.scores == "rotary" and config.head_size % 2:
         raise ValueError(
             f"rotary positions need heads of an even width, got hidden_size / num_attention_heads = {config.head_size}"

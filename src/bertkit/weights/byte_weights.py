@@ -80,9 +80,10 @@ def _differing(arrays: Arrays, config: BertConfig, model_class: str) -> Iterator
             if found is None:
                 if not name.endswith(".bias") or name not in arrays:
                     yield name
-            elif found.dtype == np.int8:
+            elif found.dtype == np.int8 and len(shape) == 2:
                 yield from _companions(left, name.removesuffix(".weight"), shape)
-            if found is not None and (found.shape != shape or found.dtype not in (np.float32, np.int8)):
+            kinds = (np.float32, np.int8) if len(shape) == 2 else (np.float32,)
+            if found is not None and (found.shape != shape or found.dtype not in kinds):
                 yield name
     yield from left
 
@@ -125,4 +126,6 @@ def _damage(arrays: Arrays, name: str) -> str | None:
         apart = arrays[f"{name}.apart"].tolist()
         if apart != sorted(set(apart)) or (apart and not 0 <= apart[0] <= apart[-1] < weight.shape[1]):
             return f"keeps inputs apart that are not numbers from 0 to {weight.shape[1] - 1}, ascending"
+        if arrays[f"{name}.smooth"][apart].any():
+            return "has factors of inputs apart that are not 0"
     return None

@@ -118,7 +118,7 @@ class Positions:
 
     angles: of each base of rotary positions, float32 ``(most, H)``: cosines of a token's angles, then sines.
     bias: float32 ``(N, 2 * most - 1)``, what a score gets for the distance of its key from its query; None: nothing.
-    rows: int32 ``(2 * most - 1,)``, the row of a table for the distance of a query from its key, ascending; or None.
+    rows: int32 ``(2 * most - 1,)``, the row of a table for the distance of a query from its key, not falling; or None.
     """
 
     most: int

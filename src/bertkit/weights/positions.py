@@ -58,6 +58,8 @@ def t5_rows(distances: Ints, num_buckets: int, max_distance: int) -> Ints:
 def log_rows(distances: Ints, num_buckets: int, max_distance: int) -> Ints:
     """:func:`bertkit.model.kernels.relative_positions.log_buckets`, without torch."""
     middle = num_buckets // 2
+    if max_distance - 1 <= middle:  # a config has this only where no distance is above the middle
+        return distances
     away = np.maximum(np.abs(distances), middle - 1).astype(np.float32) / np.float32(middle)
     whole = _log(np.asarray((max_distance - 1) / middle, np.float32))
     steps = _log(away) / whole * np.float32(middle - 1)

@@ -109,6 +109,16 @@ def test_damaged_files_are_refused(library: Path, tmp_path: Path, page_build: Mo
     assert page.pieces("a")
 
 
+def test_the_vector_of_several_lines_is_refused(node: str) -> None:
+    source = (REPOSITORY / "docs" / "try" / "engine.js").read_text(encoding="utf-8")
+    code = (
+        f"const {{ Engine }} = await import('data:text/javascript,' + encodeURIComponent({json.dumps(source)}));\n"
+        "try { new Engine().vector('one\\ntwo'); } catch (error) { console.log(error.message); }\n"
+    )
+    done = subprocess.run([node, "--input-type=module", "-e", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "One line is expected.\n"
+
+
 @pytest.mark.campaign
 def test_campaign_webassembly_answers_as_python(
     page_folder: Path, node: str, shared: Path, capsys: pytest.CaptureFixture[str]

@@ -85,3 +85,22 @@ def test_published_words_of_deberta() -> None:
     assert words.pos_att_type == ["p2c", "c2p"]
     assert (words.distance_span, words.farthest_distance) == (512, 512)
     assert words.replace(position_buckets=256).distance_span == 256
+
+
+@pytest.mark.parametrize(("buckets", "farthest", "positions"), [(64, 20, 512), (64, 33, 34), (65, 1, 40), (2, 2, 3)])
+def test_buckets_that_the_farthest_distance_leaves_none_for(buckets: int, farthest: int, positions: int) -> None:
+    values = {**DEBERTA, "position_buckets": buckets, "max_relative_positions": farthest}
+    wanted = f"max_relative_positions is {farthest}; .*position_buckets={buckets} it must be above {buckets // 2 + 1}"
+    with pytest.raises(ConfigError, match=wanted):
+        BertConfig.from_dict({**values, "max_position_embeddings": positions})
+    # Texts that are so short, as in models with few positions and the usual 256 buckets, have a bucket a distance.
+    short = BertConfig.from_dict({**values, "max_position_embeddings": buckets // 2 + 1})
+    assert short.distance_span == buckets
+    assert BertConfig.from_dict({**values, "max_relative_positions": -1, "max_position_embeddings": positions})
+    enough = {**values, "max_relative_positions": buckets // 2 + 2, "max_position_embeddings": positions}
+    assert BertConfig.from_dict(enough).farthest_distance == buckets // 2 + 2
+
+
+def test_one_bucket_is_refused() -> None:
+    with pytest.raises(ConfigError, match="position_buckets is 1; expected 2 or more, or -1"):
+        BertConfig.from_dict({**DEBERTA, "position_buckets": 1})

@@ -118,11 +118,16 @@ def turn(name: str, dtype: torch.dtype) -> Harm:
         (put("scale", 0.0), "ffn_up has a scale that is not above 0"),
         (put("scale", float("nan")), "not finite"),
         (put("smooth", -1.0), "factors of inputs below 0"),
+        (
+            lambda state: state[f"{LAYER}.smooth"].__setitem__(state[f"{LAYER}.apart"], 1.0),
+            "ffn_up has factors of inputs apart that are not 0",
+        ),
         (put("weight", -128), "weights below -127"),
         (turn(f"{LAYER}.scale", torch.float64), "does not fit config.json at 'bert.encoder.layer.1.ffn_up.scale'"),
         (turn(f"{LAYER}.smooth", torch.float16), "does not fit config.json"),
         (turn(f"{LAYER}.apart", torch.int32), "does not fit config.json"),
         (turn("bert.embeddings.word_embeddings.scale", torch.float16), "does not fit config.json"),
+        (turn("bert.embeddings.LayerNorm.bias", torch.int8), "config.json at 'bert.embeddings.LayerNorm.bias'"),
         (lambda state: state["bert.embeddings.word_embeddings.column_scale"].zero_(), "scale that is not above 0"),
     ],
 )

@@ -31,6 +31,23 @@ def test_rows_of_deberta(num_buckets: int, max_distance: int) -> None:
     np.testing.assert_array_equal(found, right.numpy())
 
 
+@pytest.mark.parametrize("buckets", [-1, 4, 9, 64, 256])
+@pytest.mark.parametrize(
+    ("farthest", "positions"), [(-1, 32), (-1, 129), (-1, 256), (131, 512), (-1, 512), (1024, 512)]
+)
+def test_rows_of_deberta_do_not_fall_with_the_distance(buckets: int, farthest: int, positions: int) -> None:
+    values = {"position_buckets": buckets, "max_relative_positions": farthest, "max_position_embeddings": positions}
+    config = BertConfig.for_model("deberta-v2", relative_attention=True, pos_att_type="c2p", **values)
+    rows = positions_of(config, 512).rows
+    assert rows is not None
+    assert (np.diff(rows) >= 0).all()
+    assert 0 <= rows[0] < rows[-1] < 2 * config.distance_span
+    reached = np.arange(1 - positions, positions)
+    if buckets > 0:
+        right = log_buckets(torch.from_numpy(reached), buckets, config.farthest_distance).numpy() + buckets
+        np.testing.assert_array_equal(rows[reached + 511], right.clip(0, 2 * buckets - 1))
+
+
 def test_rotary_angles() -> None:
     config = BertConfig.from_dict({"model_type": "modernbert", "hidden_size": 64, "num_attention_heads": 2})
     found = positions_of(config, 8192)

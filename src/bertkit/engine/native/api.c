@@ -62,7 +62,9 @@ static bertkit_status check_table(const bertkit_table *table, int number, bertki
     REQUIRE(table->num_rows > 0, BERTKIT_RANGE, "tables[%d].num_rows is %lld", number, (long long)table->num_rows);
     REQUIRE(
         !table->row_scale == !table->column_scale, BERTKIT_NULL, "tables[%d] has one of row_scale and column_scale", number);
-    return BERTKIT_OK;
+    if (!table->row_scale) return check_pointer(table->rows, sizeof(float), "rows of a table", error);
+    FORWARD(check_pointer(table->row_scale, sizeof(float), "row_scale of a table", error));
+    return check_pointer(table->column_scale, sizeof(float), "column_scale of a table", error);
 }
 
 bertkit_status bertkit_embed(
@@ -73,6 +75,7 @@ bertkit_status bertkit_embed(
     FORWARD(check_range(num_tables, 1, 64, "num_tables", error));
     FORWARD(check_range(tokens, 0, INT32_MAX, "tokens", error));
     FORWARD(check_range(width, 1, 1 << 20, "width", error));
+    if (!tokens) return BERTKIT_OK;
     FORWARD(check_pointer(tables, sizeof(void *), "tables", error));
     FORWARD(check_pointer(ids, sizeof(void *), "ids", error));
     FORWARD(check_pointer(scale, sizeof *scale, "scale", error));
@@ -109,14 +112,21 @@ static bertkit_status check_positions(
         REQUIRE(!e->rotary_tables && !e->has_distances, BERTKIT_NULL, "batch.positions is NULL; this encoder reads them");
         return BERTKIT_OK;
     }
+    FORWARD(check_pointer(positions, sizeof(void *), "batch.positions", error));
     FORWARD(check_size(positions->struct_size, sizeof *positions, "batch.positions", error));
     FORWARD(check_range(positions->longest, 1, INT32_MAX / 4, "batch.positions.longest", error));
-    for (int table = 0; table < 2; table++)
+    for (int table = 0; table < 2; table++) {
         REQUIRE(
             positions->angles[table] || !(e->rotary_tables >> table & 1), BERTKIT_NULL,
             "batch.positions.angles[%d] is NULL; a layer reads it", table);
+        if (positions->angles[table])
+            FORWARD(check_pointer(positions->angles[table], sizeof(float), "batch.positions.angles", error));
+    }
+    if (positions->bias) FORWARD(check_pointer(positions->bias, sizeof(float), "batch.positions.bias", error));
     REQUIRE(
         positions->distances || !e->has_distances, BERTKIT_NULL, "batch.positions.distances is NULL; the layers read it");
+    if (positions->distances)
+        FORWARD(check_pointer(positions->distances, sizeof(int32_t), "batch.positions.distances", error));
     REQUIRE(
         longest <= positions->longest, BERTKIT_TOO_LONG, "a sequence has %d tokens, batch.positions are for %d", longest,
         positions->longest);
@@ -125,6 +135,12 @@ static bertkit_status check_positions(
             0 <= positions->distances[i] && positions->distances[i] < e->layers[0].num_distances, BERTKIT_RANGE,
             "batch.positions.distances[%d] is %d, expected 0 to %d", i, positions->distances[i],
             e->layers[0].num_distances - 1);
+    /* A head computes products with the rows between those of the farthest tokens alone. */
+    for (int i = positions->longest - longest + 1; e->has_distances && i < positions->longest + longest - 1; i++)
+        REQUIRE(
+            positions->distances[i - 1] <= positions->distances[i], BERTKIT_SHAPE,
+            "batch.positions.distances[%d] is %d, less than the %d before it", i, positions->distances[i],
+            positions->distances[i - 1]);
     return BERTKIT_OK;
 }
 
@@ -138,7 +154,7 @@ static bertkit_status check_wanted(const bertkit_batch *batch, bertkit_error *er
             REQUIRE(
                 least <= row && row < batch->starts[b + 1], BERTKIT_RANGE,
                 "batch.wanted[%d] is %d, expected %d to %d of sequence %d", r, row, least, batch->starts[b + 1] - 1, b);
-            least = row;
+            least = row + 1; /* a row that is wanted twice would need room that no buffer has */
         }
     }
     return BERTKIT_OK;
@@ -165,7 +181,11 @@ bertkit_status bertkit_encode(
     FORWARD(check_pointer(result, sizeof *result, "result", error));
     FORWARD(check_positions(e, batch->positions, longest, error));
     threads = threads < 1 ? 1 : threads > MOST_THREADS ? MOST_THREADS : threads;
-    call.space = take_workspace(e, (Sizes){call.tokens, longest, threads, call.num_wanted});
+    Sizes sizes = {call.tokens, longest, threads, call.num_wanted};
+    REQUIRE(
+        has_addresses(e, sizes), BERTKIT_OVERFLOW, "%d tokens in %d threads need more bytes than there are addresses",
+        call.tokens, threads);
+    call.space = take_workspace(e, sizes);
     REQUIRE(call.space, BERTKIT_NO_MEMORY, "no memory for %d tokens in %d threads", call.tokens, threads);
     encode(&call, threads);
     give_workspace(e, call.space);

@@ -12,12 +12,14 @@
  *     bertkit_encoder_free(encoder);
  *
  * Every function that can fail returns a status, BERTKIT_OK (0) if all went well, and says in `error` (which may be
- * NULL) what was wrong with which argument. Arguments are checked before anything is written. A structure begins with
- * its size in bytes, so that a library can be newer than its caller. Arrays are row-major and without gaps; floats are
- * 32 bits. A value that is not finite is data, no error: it stays in the sequence that has it.
+ * NULL) what was wrong with which argument. Arguments are checked before anything is written. A structure with a field
+ * struct_size must have its size in bytes there, output or not, so that a library of another version refuses it. Arrays
+ * are row-major and without gaps; floats are 32 bits. A value that is not finite is data, no error: it stays in the
+ * sequence that has it.
  *
  * Threads: a builder belongs to one thread at a time. A sealed encoder never changes, and any number of threads may
- * compute with it at once; all share one pool of workers. A forked child starts without workers.
+ * compute with it at once; all share one pool of workers. A forked child starts without workers. A library that has
+ * computed with several threads must stay loaded: its workers never end.
  */
 #ifndef BERTKIT_H
 #define BERTKIT_H
@@ -38,7 +40,7 @@ extern "C" {
 #endif
 
 /* Rises with every change that a caller can notice; a loader compares it with bertkit_api_version(). */
-#define BERTKIT_API_VERSION 5
+#define BERTKIT_API_VERSION 6
 
 /* ---- Status ---- */
 
@@ -95,9 +97,9 @@ typedef struct {
 } bertkit_variant_info;
 
 BERTKIT_API int32_t bertkit_num_variants(void);
-/* RANGE, NULL, STRUCT_SIZE. `number` counts from 0. */
+/* RANGE, NULL, ALIGNMENT, STRUCT_SIZE. `number` counts from 0. */
 BERTKIT_API bertkit_status bertkit_variant_info_of(int32_t number, bertkit_variant_info *info, bertkit_error *error);
-/* The number of a variant by name (NO_VARIANT, CANNOT_RUN), or with NULL of the best that runs here. */
+/* The number of a variant by name, or with NULL of the best that runs here. NULL, ALIGNMENT, NO_VARIANT, CANNOT_RUN. */
 BERTKIT_API bertkit_status bertkit_find_variant(const char *name, int32_t *number, bertkit_error *error);
 
 /* ---- Building ---- */
@@ -155,7 +157,7 @@ typedef struct {
 typedef struct bertkit_builder bertkit_builder;
 typedef struct bertkit_encoder bertkit_encoder;
 
-/* Begins an encoder for a variant (-1: the best). NULL, STRUCT_SIZE, RANGE, SHAPE, OVERFLOW, NO_MEMORY, NO_VARIANT,
+/* Begins an encoder for a variant (-1: the best). NULL, ALIGNMENT, STRUCT_SIZE, RANGE, SHAPE, NO_MEMORY, NO_VARIANT,
  * CANNOT_RUN. */
 BERTKIT_API bertkit_status bertkit_builder_new(
     const bertkit_shape *shape, int32_t variant, bertkit_builder **builder, bertkit_error *error);
@@ -163,11 +165,12 @@ BERTKIT_API bertkit_status bertkit_builder_new(
 BERTKIT_API bertkit_status bertkit_builder_set_matrix(
     bertkit_builder *builder, int32_t layer, int32_t which, const bertkit_matrix *matrix, bertkit_error *error);
 /* Packs a matrix of any sizes besides the layers', for bertkit_multiply: a layer of a head, or one before the encoder.
- * At most 16; `number` counts from 0. NULL, STRUCT_SIZE, RANGE, ALIGNMENT, NO_KIND, NO_MEMORY. */
+ * At most 256; `number` counts from 0. NULL, STRUCT_SIZE, RANGE, ALIGNMENT, NO_KIND, NO_MEMORY. */
 BERTKIT_API bertkit_status bertkit_builder_add_matrix(
     bertkit_builder *builder, const bertkit_matrix *matrix, int32_t *number, bertkit_error *error);
-/* Scale and shift, [width] each, of a stored layer, or with layer -1 after the top layer. A gated layer may be without
- * BERTKIT_NORM_FFN, the one before attention: it then reads rows as they are. NULL, RANGE, TWICE, NO_MEMORY. */
+/* Scale and shift, [width] each, of a stored layer, or, where layers are gated, with layer -1 and BERTKIT_NORM_ATTENTION
+ * after the top one. A gated layer may be without BERTKIT_NORM_FFN, the one before attention: it then reads rows as they
+ * are. NULL, ALIGNMENT, RANGE, SHAPE, TWICE, NO_MEMORY. */
 BERTKIT_API bertkit_status bertkit_builder_set_norm(
     bertkit_builder *builder, int32_t layer, int32_t which, const float *scale, const float *shift,
     bertkit_error *error);
@@ -175,11 +178,12 @@ BERTKIT_API bertkit_status bertkit_builder_set_norm(
  *
  * half_window: tokens that are seen on each side, -1: all. rotary: which of the tables of angles of bertkit_positions,
  * 0 or 1, -1: none. keys, queries: of distances, [num_distances][width] each, either may be NULL, the queries scaled as
- * those of BERTKIT_QKV. RANGE, SHAPE, NO_MEMORY, TWICE. */
+ * those of BERTKIT_QKV; num_distances is the same in all layers. NULL, ALIGNMENT, RANGE, SHAPE, NO_MEMORY, TWICE. */
 BERTKIT_API bertkit_status bertkit_builder_set_attention(
     bertkit_builder *builder, int32_t layer, int32_t half_window, int32_t rotary, int32_t num_distances,
     const float *keys, const float *queries, bertkit_error *error);
-/* Turns a complete builder into an encoder and sets it to NULL. INCOMPLETE names what is missing and leaves it. */
+/* Turns a complete builder into an encoder and sets it to NULL; an error leaves it. INCOMPLETE names what is missing;
+ * NULL, ALIGNMENT, SHAPE. */
 BERTKIT_API bertkit_status bertkit_builder_seal(
     bertkit_builder **builder, bertkit_encoder **encoder, bertkit_error *error);
 /* NULL is allowed. No call with it may be running. */
@@ -192,9 +196,13 @@ BERTKIT_API void bertkit_encoder_free(bertkit_encoder *encoder);
 typedef struct {
     size_t struct_size;
     int32_t longest;
-    const float *angles[2]; /* [longest][width / heads]: cosines of a token's rotary angles, then sines; or NULL */
-    const float *bias;      /* [heads][2 * longest - 1]: exponents of two for the distance of a key from its query */
-    const int32_t *distances; /* [2 * longest - 1]: the row for the distance of a query from a key, ascending; or NULL */
+    /* [longest][size] with size = width / heads: size / 2 cosines of a token's angles, then their sines; angle i turns
+     * the numbers i and i + size / 2 of a head. Or NULL. */
+    const float *angles[2];
+    /* [heads][2 * longest - 1]: exponents of two for key minus query, from 1 - longest to longest - 1; or NULL. */
+    const float *bias;
+    /* [2 * longest - 1]: rows for query minus key, from 1 - longest to longest - 1; rows do not fall. Or NULL. */
+    const int32_t *distances;
 } bertkit_positions;
 
 /* Sequences end to end. */
@@ -203,14 +211,15 @@ typedef struct {
     int32_t num_sequences;
     const int32_t *starts;  /* [num_sequences + 1], ascending from 0: where each begins, then the number of rows */
     const float *rows;      /* [rows][width] */
-    const int32_t *wanted;  /* [wanted_starts[num_sequences]]: rows of the top layer to return, ascending; NULL: all */
+    /* [wanted_starts[num_sequences]]: rows of the top layer to return, ascending, each at most once; NULL: all */
+    const int32_t *wanted;
     const int32_t *wanted_starts; /* [num_sequences + 1]: where in `wanted` those of each sequence begin, and their number */
     const bertkit_positions *positions; /* or NULL */
 } bertkit_batch;
 
-/* The top layer's rows, all or those wanted: [rows or wanted][width]. `threads` counts the caller's; fewer are used
- * while another call has them. NULL, STRUCT_SIZE, RANGE, SHAPE, ALIGNMENT, TOO_LONG, OVERFLOW, NO_MEMORY; on an error
- * `result` is as it was. Re-entrant. */
+/* The top layer's rows, all or those wanted: [rows or wanted][width]. `threads` counts the caller's; below 1 is 1, above
+ * 256 is 256, and fewer are used while another call has them. NULL, STRUCT_SIZE, RANGE, SHAPE, ALIGNMENT, TOO_LONG,
+ * OVERFLOW, NO_MEMORY; on an error `result` is as it was. Re-entrant. */
 BERTKIT_API bertkit_status bertkit_encode(
     const bertkit_encoder *encoder, const bertkit_batch *batch, float *result, int32_t threads, bertkit_error *error);
 
@@ -232,9 +241,9 @@ enum {
     BERTKIT_POOL_WEIGHTED_MEAN
 };
 
-/* A vector of each sequence, [num_sequences][width]. `starts`: [num_sequences + 1], as in a batch; `skipped`: first rows
- * of each sequence that are left out, fewer than it has. NULL, RANGE, ALIGNMENT; on an error `result` is as it was.
- * Re-entrant. */
+/* A vector of each sequence, [num_sequences][width], of at least one. `starts`: [num_sequences + 1], as in a batch;
+ * `skipped`: first rows of each sequence that are left out, fewer than it has. NULL, RANGE, SHAPE, ALIGNMENT; on an error
+ * `result` is as it was. Re-entrant. */
 BERTKIT_API bertkit_status bertkit_pool(
     int32_t mode, int32_t num_sequences, const int32_t *starts, const float *rows, int32_t skipped, int32_t width,
     float *result, bertkit_error *error);
@@ -248,7 +257,7 @@ typedef struct {
 } bertkit_table;
 
 /* Rows of tables, added up and normalized: [tokens][width]. `ids`: for each table [tokens]. On NO_ROW the error names
- * table, token and id, and `result` is as it was. NULL, RANGE, NO_ROW, NO_VARIANT, CANNOT_RUN. Re-entrant. */
+ * table, token and id, and `result` is as it was. NULL, RANGE, ALIGNMENT, NO_ROW, NO_VARIANT, CANNOT_RUN. Re-entrant. */
 BERTKIT_API bertkit_status bertkit_embed(
     int32_t variant, int32_t num_tables, const bertkit_table *tables, const int64_t *const *ids, int32_t tokens,
     int32_t width, float eps, const float *scale, const float *shift, float *result, bertkit_error *error);

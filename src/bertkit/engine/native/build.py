@@ -48,6 +48,8 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
         "plain": ("-mcpu=generic", "-DBERTKIT_PLAIN_C"),
     },
 }
+#: Of ELF: the loader keeps the library when it is closed, as its workers never end.
+KEPT_LOADED = ("-Wl,-z,nodelete",)
 #: For this very processor, whatever that has; and the oracle of all others.
 NATIVE, PLAIN = "native", "plain"
 SECONDS_TO_COMPILE, SECONDS_TO_TEST = 120, 60
@@ -141,6 +143,7 @@ def compile_library(
         *flags,
         listed,
         "-shared",
+        *(KEPT_LOADED if target.suffix == ".so" and sys.platform != "darwin" else ()),
         "-o",
         str(target),
         *sources,

@@ -74,9 +74,3 @@ void free_all(Block *memory) {
         memory = before;
     }
 }
-
-size_t bytes_of(const Block *memory) {
-    size_t bytes = 0;
-    for (; memory; memory = memory->before) bytes += memory->used;
-    return bytes;
-}

@@ -14,7 +14,5 @@ typedef struct Block Block;
 /* count * size zero bytes, aligned to 64; NULL: no memory, or no number for so many bytes. */
 void *zeros(Block **memory, size_t count, size_t size);
 void free_all(Block *memory);
-/* The bytes that have been given out. */
-size_t bytes_of(const Block *memory);
 
 #endif

@@ -14,20 +14,21 @@ typedef struct {
     void *memory;
 } Buffers;
 
-static int make_buffers(const Kernels *k, const Matrix *m, int rows, Buffers *b) {
+static bertkit_status make_buffers(const Kernels *k, const Matrix *m, int rows, Buffers *b, bertkit_error *error) {
     size_t x_stride = round_up(m->inputs, k->panel) + k->panel, y_stride = round_up(m->outputs, k->panel);
-    size_t a_row, bytes;
     /* Floats, their conversion and its scale; then the result. */
-    if (!multiplied(x_stride + y_stride + x_stride / 2 + 1, sizeof(float), &a_row)) return 0;
-    if (!multiplied(a_row, rows, &bytes) || bytes > SIZE_MAX - 256) return 0;
+    size_t a_row = (x_stride + y_stride + x_stride / 2 + 1) * sizeof(float), bytes;
+    REQUIRE(
+        multiplied(a_row, rows, &bytes) && bytes <= SIZE_MAX - 256, BERTKIT_OVERFLOW,
+        "%d rows of a product need more bytes than there are addresses", rows);
     b->memory = calloc(1, bytes + 256);
-    if (!b->memory) return 0;
+    REQUIRE(b->memory, BERTKIT_NO_MEMORY, "no memory for %d rows of a product", rows);
     float *x = (float *)(((uintptr_t)b->memory + 63) & ~(uintptr_t)63);
     b->y = x + rows * x_stride;
     b->y_stride = y_stride;
     b->x = (Rows){x, x_stride, b->y + rows * y_stride, NULL};
     b->x.scales = (float *)b->x.converted + rows * (x_stride / 2);
-    return 1;
+    return BERTKIT_OK;
 }
 
 bertkit_status bertkit_multiply(
@@ -44,7 +45,7 @@ bertkit_status bertkit_multiply(
     const Matrix *m = &encoder->added[number];
     int most = num_rows < BLOCK_ROWS ? num_rows : BLOCK_ROWS;
     Buffers b;
-    REQUIRE(make_buffers(k, m, most, &b), BERTKIT_NO_MEMORY, "no memory for %d rows of a product", most);
+    FORWARD(make_buffers(k, m, most, &b, error));
     for (int first = 0, count; first < num_rows; first += count) {
         count = num_rows - first < most ? num_rows - first : most;
         for (int r = 0; r < count; r++)

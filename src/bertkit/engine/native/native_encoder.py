@@ -94,7 +94,7 @@ class NativeEmbeddings:
         """For each table the rows to take, int64 ``(T,)``, to ``(T, D)``; None if one is not in its table."""
         tokens, functions = len(ids[0]), self._library.functions
         out = np.empty((tokens, self.width), np.float32)
-        numbers = [np.ascontiguousarray(each) for each in ids]
+        numbers = [np.ascontiguousarray(each, np.int64) for each in ids]
         places = self._places(*[each.ctypes.data for each in numbers])
         error = NativeErrorText()
         status = functions.bertkit_embed(
@@ -141,7 +141,7 @@ class NativeEncoder:
         )  # fmt: skip
         self._builder = ctypes.c_void_p()
         self._check("bertkit_builder_new", ctypes.addressof(passed), library.variant, ctypes.addressof(self._builder))
-        owner = weakref.finalize(self, _free_builder, functions, self._builder)
+        owner = weakref.finalize(self, functions.bertkit_builder_free, self._builder)
         for number, layer in enumerate(layers):
             self._set_layer(number, layer)
         self._set_norm(-1, 0, final_norm)
@@ -199,7 +199,7 @@ class NativeEncoder:
         """Embeddings ``(T, D)`` to the top layer ``(T, D)``, or ``(R, D)`` at chosen rows.
 
         starts: int32 ``(B + 1,)``, where each sequence begins, and T.
-        rows: int32 ``(R,)``, the only rows wanted, ascending; None: all.
+        rows: int32 ``(R,)``, the only rows wanted, ascending, each at most once; None: all.
         row_starts: int32 ``(B + 1,)``, where in ``rows`` those of each sequence begin, and R.
         threads: how many to use, this one among them; fewer while another call uses them.
         positions: where attention asks for them, tables for texts at least as long as the longest sequence.
@@ -235,10 +235,6 @@ def pool(
         where = (count, begins.ctypes.data, x_TD.ctypes.data, skipped, width, out.ctypes.data)
         check(library.functions, library.functions.bertkit_pool, POOLING[mode], *where)
     return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
-
-
-def _free_builder(functions: ctypes.CDLL, builder: ctypes.c_void_p) -> None:
-    functions.bertkit_builder_free(builder)
 
 
 def _passed_matrix(matrix: Matrix) -> tuple[_Matrix, object]:

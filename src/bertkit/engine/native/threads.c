@@ -99,7 +99,7 @@ static int start_worker(int number) {
 
 void meet(Team *team) {
     if (team->size == 1) return;
-    int phase = atomic_load_explicit(&team->phase, memory_order_relaxed);
+    unsigned phase = atomic_load_explicit(&team->phase, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) + 1 == team->size) {
         atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
         atomic_store_explicit(&team->phase, phase + 1, memory_order_release);

@@ -13,7 +13,8 @@
 
 typedef struct {
     int size;
-    atomic_int arrived, phase;
+    atomic_int arrived;
+    atomic_uint phase; /* begins anew after 2^32 meetings */
 } Team;
 
 typedef void (*Work)(void *job, Team *team, int member);

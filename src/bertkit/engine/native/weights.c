@@ -36,6 +36,7 @@ static bertkit_status check_shape(const bertkit_shape *shape, bertkit_error *err
     REQUIRE(
         shape->order || shape->num_stored == shape->num_layers, BERTKIT_SHAPE,
         "shape.order is NULL, but %d layers are not the %d stored ones", shape->num_layers, shape->num_stored);
+    if (shape->order) FORWARD(check_pointer(shape->order, sizeof *shape->order, "shape.order", error));
     for (int i = 0; shape->order && i < shape->num_layers; i++)
         REQUIRE(
             0 <= shape->order[i] && shape->order[i] < shape->num_stored, BERTKIT_RANGE,
@@ -91,13 +92,23 @@ static bertkit_status check_bytes(const bertkit_matrix *m, bertkit_error *error)
     FORWARD(check_pointer(m->smooth, sizeof(float), "matrix.smooth", error));
     FORWARD(check_range(m->num_outliers, 0, m->inputs, "matrix.num_outliers", error));
     if (m->shift) FORWARD(check_pointer(m->shift, sizeof(float), "matrix.shift", error));
+    /* Some variants add products of two neighbours in 16 bits, which wider weights would leave. */
+    const int8_t *weights = m->weights;
+    for (size_t i = 0, count = m->narrow ? (size_t)m->outputs * m->inputs : 0; i < count; i++)
+        REQUIRE(
+            -63 <= weights[i] && weights[i] <= 63, BERTKIT_RANGE, "matrix.weights[%zu] is %d; narrow ones are -63 to 63", i,
+            weights[i]);
     if (!m->num_outliers) return BERTKIT_OK;
     FORWARD(check_pointer(m->outliers, sizeof(int32_t), "matrix.outliers", error));
     FORWARD(check_pointer(m->outlier_weights, sizeof(float), "matrix.outlier_weights", error));
-    for (int i = 0; i < m->num_outliers; i++)
+    for (int i = 0; i < m->num_outliers; i++) {
         REQUIRE(
             0 <= m->outliers[i] && m->outliers[i] < m->inputs, BERTKIT_RANGE, "matrix.outliers[%d] is %d, expected 0 to %d",
             i, m->outliers[i], m->inputs - 1);
+        REQUIRE(
+            m->smooth[m->outliers[i]] == 0.0f, BERTKIT_RANGE, "matrix.smooth[%d] is %g, expected 0: it is an outlier",
+            m->outliers[i], m->smooth[m->outliers[i]]);
+    }
     return BERTKIT_OK;
 }
 
@@ -117,6 +128,9 @@ static bertkit_status check_arrays(const bertkit_matrix *m, bertkit_error *error
     size_t alignment = m->kind == BERTKIT_I8 ? 1 : WEIGHT_SIZE[m->kind] == 2 ? 2 : 4;
     FORWARD(check_pointer(m->weights, alignment, "matrix.weights", error));
     FORWARD(check_pointer(m->bias, sizeof(float), "matrix.bias", error));
+    REQUIRE(
+        m->kind == BERTKIT_I8 || (isfinite(m->unit) && m->unit > 0.0f), BERTKIT_RANGE,
+        "matrix.unit is %g, expected 1, or of F16 a power of two", m->unit);
     return m->kind == BERTKIT_I8 ? check_bytes(m, error) : BERTKIT_OK;
 }
 
@@ -159,11 +173,12 @@ static int copy_scales(Encoder *e, Matrix *m, const bertkit_matrix *given) {
 /* A packed copy; 0: no memory. */
 static int pack_matrix(Encoder *e, const bertkit_matrix *given, Matrix *packed) {
     Matrix made = {.kind = given->kind, .outputs = given->outputs, .inputs = given->inputs, .unit = 1.0f};
-    size_t columns = round_up(made.outputs, e->kernels->panel), rows = round_up(made.inputs, MOST_STEP_INPUTS);
+    size_t columns = round_up(made.outputs, e->kernels->panel), rows = round_up(made.inputs, MOST_STEP_INPUTS), bytes;
     made.part_steps = e->part_steps;
     if (made.kind != BERTKIT_I8) made.unit = given->unit;
     /* Vectors of three-byte weights are read with what stands behind them. */
-    made.panels = zeros(&e->memory, columns * rows * WEIGHT_SIZE[made.kind] + 64, 1);
+    if (!multiplied(columns, rows * WEIGHT_SIZE[made.kind], &bytes) || bytes > SIZE_MAX - 64) return 0;
+    made.panels = zeros(&e->memory, bytes + 64, 1);
     made.bias = filled_up(e, given->bias, made.outputs);
     if (!made.panels || !made.bias || (made.kind == BERTKIT_I8 && !copy_scales(e, &made, given))) return 0;
     e->kernels->pack_weights(&made, given->weights);
@@ -202,6 +217,9 @@ bertkit_status bertkit_builder_set_norm(
     FORWARD(check_pointer(builder, sizeof(void *), "builder", error));
     Encoder *e = builder->encoder;
     FORWARD(check_range(layer, -1, e->num_stored - 1, "layer", error));
+    REQUIRE(
+        layer >= 0 || e->gated, BERTKIT_SHAPE,
+        "layer is -1, but only gated layers have a normalization after the top one");
     FORWARD(check_range(which, 0, layer < 0 ? 0 : BERTKIT_NUM_NORMS - 1, "which", error));
     FORWARD(check_pointer(scale, sizeof *scale, "scale", error));
     FORWARD(check_pointer(shift, sizeof *shift, "shift", error));
@@ -215,8 +233,8 @@ bertkit_status bertkit_builder_set_norm(
 
 static float *head_panels(Encoder *e, const float *rows, int num_rows) {
     int size = e->width / e->heads;
-    size_t step = (size_t)round_up(num_rows, e->kernels->panel) * size;
-    float *panels = zeros(&e->memory, e->heads * step, sizeof *panels);
+    size_t filled = round_up(num_rows, e->kernels->panel), step = filled * size;
+    float *panels = zeros(&e->memory, filled, e->width * sizeof *panels);
     for (int h = 0; panels && h < e->heads; h++)
         e->kernels->pack_rows(rows + h * size, e->width, num_rows, size, panels + h * step);
     return panels;
@@ -233,6 +251,8 @@ bertkit_status bertkit_builder_set_attention(
     FORWARD(check_range(num_distances, 0, 1 << 20, "num_distances", error));
     REQUIRE(
         num_distances || (!keys && !queries), BERTKIT_SHAPE, "num_distances is 0, but keys or queries of distances are given");
+    if (keys) FORWARD(check_pointer(keys, sizeof *keys, "keys", error));
+    if (queries) FORWARD(check_pointer(queries, sizeof *queries, "queries", error));
     REQUIRE(
         rotary < 0 || e->width / e->heads % 2 == 0, BERTKIT_SHAPE, "rotary positions need heads of even width, got %d",
         e->width / e->heads);

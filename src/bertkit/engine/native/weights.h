@@ -6,7 +6,7 @@
 #include "kernels/table.h"
 #include "memory.h"
 
-#define MOST_ADDED 16
+#define MOST_ADDED 256
 
 typedef struct {
     Matrix matrices[BERTKIT_NUM_MATRICES];
@@ -44,7 +44,5 @@ struct bertkit_builder {
 };
 
 static inline int panels_of(const Kernels *k, const Matrix *m) { return round_up(m->outputs, k->panel) / k->panel; }
-
-static inline int is_converted(const Matrix *m) { return m->kind == BERTKIT_BF16 || m->kind == BERTKIT_I8; }
 
 #endif

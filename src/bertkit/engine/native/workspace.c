@@ -13,26 +13,33 @@ static void free_workspace(Workspace *w) {
     free(w);
 }
 
-/* Columns of the products with the vectors of distances that a sequence of so many tokens needs. */
-static int distance_columns(const Encoder *e, int tokens) {
-    int panel = e->kernels->panel;
-    int all = round_up(e->layers[0].num_distances, panel), needed = round_up(2 * tokens - 1, panel) + panel;
-    return needed < all ? needed : all;
-}
+/* Columns of the products with the vectors of distances: for all of these, as few tokens may have rows far apart. */
+static int distance_columns(const Encoder *e) { return round_up(e->layers[0].num_distances, e->kernels->panel); }
 
-size_t scratch_of(const Encoder *e, int longest) {
-    size_t keys = round_up(longest, e->kernels->panel), columns = distance_columns(e, longest);
-    size_t rows = e->kernels->tile_rows;
+uint64_t scratch_of(const Encoder *e, int longest) {
+    uint64_t keys = round_up(longest, e->kernels->panel), columns = distance_columns(e), rows = e->kernels->tile_rows;
     return keys * (e->width / e->heads + rows) + columns * (longest + rows);
 }
 
+/* Floats of the largest buffers: of all members' scratch, and of query, key and value. */
+static uint64_t all_scratch(const Encoder *e, Sizes s) { return s.members * scratch_of(e, s.longest); }
+
+static uint64_t qkv_floats(const Encoder *e, Sizes s) {
+    return (uint64_t)s.tokens * stride_of(e, 3 * e->width) + e->kernels->panel;
+}
+
+int has_addresses(const Encoder *e, Sizes sizes) {
+    const uint64_t most = SIZE_MAX / sizeof(float);
+    return all_scratch(e, sizes) <= most && qkv_floats(e, sizes) <= most;
+}
+
 static Workspace *new_workspace(const Encoder *e, Sizes sizes) {
-    Workspace *w = calloc(1, sizeof *w);
+    Workspace *w = has_addresses(e, sizes) ? calloc(1, sizeof *w) : NULL;
     if (!w) return NULL;
     w->sizes = sizes;
-    size_t wide = stride_of(e, e->width), triple = stride_of(e, 3 * e->width), inner = inner_stride_of(e);
+    size_t wide = stride_of(e, e->width), inner = inner_stride_of(e);
     size_t rows = sizes.tokens, wanted = sizes.wanted, blocks = (size_t)sizes.members * BLOCK_ROWS;
-    size_t scratch = sizes.members * scratch_of(e, sizes.longest), qkv = rows * triple + e->kernels->panel;
+    size_t scratch = all_scratch(e, sizes), qkv = qkv_floats(e, sizes);
     Block **m = &w->memory;
     int complete = (w->x = zeros(m, rows * wide, 4)) && (w->attended = zeros(m, rows * wide, 4)) &&
         (w->qkv[0] = zeros(m, qkv, 4)) && (w->qkv[1] = zeros(m, sizes.members > 1 ? qkv : 0, 4)) &&
@@ -60,7 +67,8 @@ Workspace *take_workspace(Encoder *e, Sizes needed) {
         larger(has.members, needed.members), larger(has.wanted, needed.wanted)};
     if (!memcmp(&both, &has, sizeof has)) return found;
     free_workspace(found);
-    return new_workspace(e, both);
+    Workspace *made = new_workspace(e, both);
+    return made ? made : new_workspace(e, needed);
 }
 
 void give_workspace(Encoder *e, Workspace *w) {

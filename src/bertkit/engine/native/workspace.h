@@ -34,8 +34,10 @@ static inline ptrdiff_t stride_of(const Encoder *e, int width) {
 static inline ptrdiff_t inner_stride_of(const Encoder *e) { return stride_of(e, e->gated ? 2 * e->inner : e->inner); }
 
 /* Floats that a member needs for attention: keys in panels, scores, and products with the vectors of distances. */
-size_t scratch_of(const Encoder *e, int longest);
-/* An idle workspace that is large enough, or a new one in its place; NULL: no memory. */
+uint64_t scratch_of(const Encoder *e, int longest);
+/* Whether a size_t can be as large as a workspace's buffers; one of 32 bits may not. */
+int has_addresses(const Encoder *e, Sizes sizes);
+/* The first idle workspace if it is large enough, or one for both in its place; NULL: no memory. */
 Workspace *take_workspace(Encoder *e, Sizes needed);
 void give_workspace(Encoder *e, Workspace *workspace);
 void free_idle(Encoder *e);

@@ -14,6 +14,8 @@ from bertkit.tasks.registry import Task, task_from_dict, task_to_dict
 KINDS_OF_HEADS = ("text", "token", "span")
 #: Name of the score that chooses the best epoch: the mean of the heads' main metrics.
 MEAN = "mean"
+#: The compiled encoder holds 256 matrices of heads, two of each that reads texts.
+MOST_HEADS = 100
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -91,6 +93,8 @@ def check_heads(tasks: Mapping[str, Task]) -> None:
     """Raise ConfigError for names that are no names of folders, and for tasks that cannot share an encoder."""
     if not tasks:
         raise ConfigError("no heads: name at least one, with its task and its data")
+    if len(tasks) > MOST_HEADS:
+        raise ConfigError(f"{len(tasks)} heads; at most {MOST_HEADS} can share an encoder. Train some by themselves")
     for name, task in tasks.items():
         if not _NAME.fullmatch(name):
             raise ConfigError(f"the head {name!r:.80}: a name is made of letters, digits, - and _, at most 64")

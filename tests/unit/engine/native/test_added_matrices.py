@@ -11,6 +11,7 @@ import pytest
 from bertkit.engine.native import native_encoder
 from bertkit.engine.native.library import NativeErrorText, NativeLibrary
 from bertkit.engine.native.native_encoder import NativeEncoder
+from bertkit.tasks.multi.task import MOST_HEADS
 from bertkit.weights.parts import ACTIVATIONS, Matrix
 from byte_matrix_helpers import byte_product, in_bytes
 from native_helpers import ACTIVATIONS as FUNCTIONS
@@ -103,7 +104,8 @@ def test_wrong_matrices_are_named(native: NativeLibrary) -> None:
         ("struct_size", 3, "matrix"), ("kind", 7, "matrix.kind is 7"), ("outputs", 0, "matrix.outputs is 0"),
         ("inputs", 0, "matrix.inputs is 0"), ("inputs", 2**31 - 1, "matrix.inputs is 2147483647"),
         ("outputs", 2**30, "matrix.outputs is 1073741824"), ("weights", None, "matrix.weights is NULL"),
-        ("bias", None, "matrix.bias is NULL"),
+        ("bias", None, "matrix.bias is NULL"), ("unit", 0.0, "matrix.unit is 0, expected 1"),
+        ("unit", -1.0, "matrix.unit is -1"), ("unit", float("nan"), "matrix.unit is"),
     ):  # fmt: skip
         matrix = native_encoder._Matrix(
             sizeof(native_encoder._Matrix), 0, 3, 7, weight.ctypes.data, bias.ctypes.data, 1.0
@@ -116,8 +118,14 @@ def test_wrong_matrices_are_named(native: NativeLibrary) -> None:
         assert told in error.text.decode()
         assert number.value == -5
     native.functions.bertkit_builder_free(builder)
-    with pytest.raises(AssertionError, match="the number of matrices that were added is 16, expected 0 to 15"):
-        encoder_with(native, *[kept(weight, bias, "float32")] * 17)
+    with pytest.raises(AssertionError, match="the number of matrices that were added is 256, expected 0 to 255"):
+        encoder_with(native, *[kept(weight, bias, "float32")] * 257)
+
+
+def test_there_are_matrices_for_many_heads(native: NativeLibrary) -> None:
+    """As many as those of :data:`bertkit.tasks.multi.task.MOST_HEADS` heads that read texts, two each."""
+    encoder, x = encoder_with(native, *[kept(*drawn(3, 7), "float32")] * (2 * MOST_HEADS + 1)), rows_of(2, 7)
+    np.testing.assert_array_equal(encoder.multiply(2 * MOST_HEADS, x), encoder.multiply(0, x))
 
 
 def new_builder(native: NativeLibrary) -> Any:

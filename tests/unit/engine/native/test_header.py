@@ -177,6 +177,9 @@ def test_a_wrong_order_variant_and_null_are_named(called: Called) -> None:
     called.order[1] = 1
     assert called.new() == ("BERTKIT_RANGE", "shape.order[1] is 1, expected 0 to 0")
     called.order[1] = 0
+    called.shape.order += 2
+    assert called.new() == ("BERTKIT_ALIGNMENT", "shape.order is not aligned to 4 bytes")
+    called.shape.order -= 2
     assert called.new(99)[0] == "BERTKIT_NO_VARIANT"
     assert called.call("bertkit_builder_new", None, -1, addressof(called.builder))[0] == "BERTKIT_NULL"
     assert called.call("bertkit_builder_new", addressof(called.shape), -1, None)[0] == "BERTKIT_NULL"
@@ -218,7 +221,8 @@ def test_wrong_scales_of_bytes_are_named(called: Called) -> None:
     assert called.new()[0] == "BERTKIT_OK"
     called.matrix.kind = 4
     assert called.set_matrix() == ("BERTKIT_NULL", "matrix.scale is NULL")
-    called.matrix.scale = called.matrix.smooth = called.scales.ctypes.data
+    smooth = np.array([1, 0, 1, 1, 1, 1, 1, 1], np.float32)
+    called.matrix.scale, called.matrix.smooth = called.scales.ctypes.data, smooth.ctypes.data
     called.matrix.num_outliers = 9
     assert called.set_matrix()[1] == "matrix.num_outliers is 9, expected 0 to 8"
     called.matrix.num_outliers = 2
@@ -226,6 +230,17 @@ def test_wrong_scales_of_bytes_are_named(called: Called) -> None:
     called.matrix.outliers, called.matrix.outlier_weights = called.outliers.ctypes.data, called.weights.ctypes.data
     called.outliers[1] = 8
     assert called.set_matrix()[1] == "matrix.outliers[1] is 8, expected 0 to 7"
+    called.outliers[1] = 7
+    told = "matrix.smooth[7] is 1, expected 0: it is an outlier"
+    assert called.set_matrix() == ("BERTKIT_RANGE", told)
+    smooth[7] = 0
+    weights = np.zeros((24, 8), np.int8)
+    called.matrix.weights, called.matrix.narrow = weights.ctypes.data, 1
+    for value in (64, -64):
+        weights[1, 3] = value
+        assert called.set_matrix() == ("BERTKIT_RANGE", f"matrix.weights[11] is {value}; narrow ones are -63 to 63")
+    weights[1, 3] = 63
+    assert called.set_matrix()[0] == "BERTKIT_OK"
     called.functions.bertkit_builder_free(called.builder)
 
 
@@ -246,9 +261,14 @@ def test_what_is_missing_is_named_and_the_builder_stays(called: Called) -> None:
         assert called.call("bertkit_builder_set_norm", called.builder, 0, which, one, one)[0] == "BERTKIT_OK"
     assert called.call("bertkit_builder_set_norm", called.builder, 0, 1, one, one)[0] == "BERTKIT_TWICE"
     assert called.call("bertkit_builder_set_norm", called.builder, 0, 2, one, one)[0] == "BERTKIT_RANGE"
+    told = "layer is -1, but only gated layers have a normalization after the top one"
+    assert called.call("bertkit_builder_set_norm", called.builder, -1, 0, one, one) == ("BERTKIT_SHAPE", told)
     assert called.call("bertkit_builder_set_attention", called.builder, 0, -2, -1, 0, None, None)[0] == "BERTKIT_RANGE"
     assert called.call("bertkit_builder_set_attention", called.builder, 0, -1, 2, 0, None, None)[0] == "BERTKIT_RANGE"
     assert called.call("bertkit_builder_set_attention", called.builder, 0, -1, -1, 0, one, None)[0] == "BERTKIT_SHAPE"
+    for tables in ((one + 2, None), (one, one + 1)):
+        refused = called.call("bertkit_builder_set_attention", called.builder, 0, -1, -1, 3, *tables)
+        assert refused[0] == "BERTKIT_ALIGNMENT"
     assert seal()[0] == "BERTKIT_OK"
     assert not called.builder
     called.functions.bertkit_encoder_free(handle)

@@ -47,9 +47,10 @@ def test_a_damaged_input_spoils_its_sequence_alone(any_library: NativeLibrary, k
 
 
 def spoiled(matrix: FloatMatrix | ByteMatrix, field: str, value: Array) -> FloatMatrix | ByteMatrix:
-    """The matrix with that value in the middle of a field."""
+    """The matrix with that value in the middle of a field's numbers but 0, which stands for inputs apart."""
     array = getattr(matrix, field).copy()
-    array.flat[array.size // 2 - 1] = value
+    places = np.flatnonzero(array)
+    array.flat[places[len(places) // 2 - 1]] = value
     return replace(matrix, **{field: array})
 
 

@@ -226,6 +226,7 @@ def test_what_cannot_share_an_encoder_is_refused(place, tmp_path):
         ({"a": (get_task("swag"), place / "swag")}, "cannot share"),
         ({"a/b": heads["mood"]}, "a name is made of"),
         ({}, "no heads"),
+        ({f"head-{number}": heads["mood"] for number in range(101)}, "101 heads; at most 100 can share an encoder"),
     ):
         with pytest.raises(ConfigError, match=said):
             finetune_heads(bad, place / "start", tmp_path / "run")

@@ -45,8 +45,9 @@ const model_sizes *model_sizes_of(const model *m);
 wordpiece *model_tokenizer(const model *m);
 /* The vector of a text, [vector], of length 1. TOO_LONG. */
 bertkit_status model_vector(model *m, const char *text, size_t size, float *vector, bertkit_error *error);
-/* The `most` likeliest words at each [MASK], most[0], most[1] ... of the first, then of the second; `result` holds
- * most * model_sizes.positions. `masks`: how many there are. RANGE for a text without one, TOO_LONG. */
+/* The `most` likeliest words at each [MASK], the likeliest first, those of the first [MASK] before those of the next;
+ * `result` has room for most * model_sizes.positions. `masks`: how many there are. RANGE for a text without one,
+ * TOO_LONG. */
 bertkit_status model_fill(
     model *m, const char *text, size_t size, int32_t most, candidate *result, int32_t *masks, bertkit_error *error);
 

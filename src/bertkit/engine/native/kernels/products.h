@@ -220,8 +220,6 @@ static void floats_tile(int rows, const float *a, ptrdiff_t a_stride, const floa
     new_tile(rows, &o, tile);
 }
 
-static int is_converted(const Matrix *m) { return m->kind == BERTKIT_BF16 || m->kind == BERTKIT_I8; }
-
 /* Weights that several tiles read are taken part_steps steps at a time; those in fewer bits become floats once, in the
  * first tile. Short parts stay in the first cache with a tile's rows. Where the second cache is fast enough, fewer parts
  * mean that sums are less often stored and loaded again.

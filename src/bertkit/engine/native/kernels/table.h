@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../bertkit.h"
+
 enum { NO_ACTIVATION }; /* and those of bertkit.h */
 
 /* A packed matrix; see products.h. */
@@ -13,7 +15,7 @@ typedef struct {
     void *panels;
     float *bias;        /* filled up with zeros */
     float unit;         /* what the stored weights are multiples of: of F16, a power of two that keeps them in range */
-    int part_steps;     /* see struct tuning */
+    int part_steps;     /* see MOST_PART_STEPS in products.h */
     /* The rest is for I8. */
     int narrow;         /* all weights are -63 ... 63; otherwise they may be -128 ... 127 */
     float *scale;       /* of each output */
@@ -25,6 +27,8 @@ typedef struct {
     int32_t *outliers;
     float *outlier_weights; /* [num_outliers][outputs, filled up] */
 } Matrix;
+
+static inline int is_converted(const Matrix *m) { return m->kind == BERTKIT_BF16 || m->kind == BERTKIT_I8; }
 
 /* What a product reads: rows as the kind of the matrix wants them. */
 typedef struct {
