@@ -202,6 +202,7 @@ def test_commands_on_checkpoints_and_exports(
         assert found == expected
 
 
+@pytest.mark.campaign
 @pytest.mark.usefixtures("same_library")
 @pytest.mark.parametrize("machine", ["sealed", "windows_like"])
 @pytest.mark.parametrize(("command", "name", "arguments"), USES, ids=[f"{use[0]}-{use[1]}" for use in USES])

@@ -68,7 +68,7 @@ def cut_file(path: Path, number: int, columns: Columns | None, size: Size, count
 
 
 class _NotByBytes(Exception):  # noqa: N818  # no error: another way is taken
-    """The file is not UTF-8 throughout, or has lines above its header."""
+    """The file is not UTF-8 throughout, has lines above its header or first record, or a header of several lines."""
 
 
 def _of_rows(path: Path, number: int, size: Size, total: int) -> list[Block]:
@@ -111,6 +111,10 @@ def _of_lines(path: Path, number: int, columns: Columns, size: Size) -> Iterator
     head_lines, quoted = _head_of(path, columns)
     with open_binary(path) as stream:
         head = b"".join(stream.readline() for _ in range(head_lines))
+        if quoted and head.count(b'"') % 2:  # the header goes on in the next line
+            raise _NotByBytes
+        if kind_of(path) in (".jsonl", ".ndjson") and not head.decode("utf-8", "replace").lstrip("\ufeff").strip():
+            raise _NotByBytes  # a blank line is no record
         rows = _quoted_rows(stream, str(columns.delimiter or ",")) if quoted else _lines(stream)
         start, line, mark = len(head), head_lines, hashlib.sha256(head).hexdigest()
         if kind_of(path) in (".jsonl", ".ndjson"):  # whose first record is a row as well

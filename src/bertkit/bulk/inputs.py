@@ -114,7 +114,7 @@ def _local_files(name: str) -> Iterable[str]:
 
 def _in_folder(folder: Path) -> list[str]:
     files = sorted(file for file in folder.rglob("*") if file.is_file())
-    found = _readable([str(file.relative_to(folder)) for file in files])
+    found = _readable([file.relative_to(folder).as_posix() for file in files])
     if not found:
         raise DataError(
             f"{folder} is not a file; give one of the files in it, or a folder of .parquet, .jsonl, .csv, .tsv, .xlsx"

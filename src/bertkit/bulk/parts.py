@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
@@ -196,8 +195,6 @@ def _join_lines(parts: Iterable[Path], out: Path) -> None:
         for part in parts:
             with part.open("rb") as content:
                 shutil.copyfileobj(content, file, 1 << 20)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _join_tables(parts: Sequence[Path], out: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -120,8 +121,7 @@ def compute_folder(
     """
     refuse_address(out)
     state = State(out)
-    if out.is_dir() and any(out.iterdir()) and not state.folder.is_dir():
-        raise ConfigError(f"{out} is a folder of something else; give the name of a new one")
+    _refuse_others(state)
     return _compute(what, inputs, state, how, suffix)
 
 
@@ -145,6 +145,7 @@ def compute_file(
     if join is None and not is_file_name(out):
         raise ConfigError(f"{out}: unknown format; the name of a file must end in {', '.join(FORMATS)}")
     state = State(out.with_name(out.name + ".parts"))
+    _refuse_others(state)
     with claimed(out):
         try:
             totals = _compute(what, inputs, state, how, suffix, out if join is None else None)
@@ -165,17 +166,24 @@ def compute_file(
     return totals
 
 
+def _refuse_others(state: State) -> None:
+    """ConfigError for a folder that holds something else than a run."""
+    if state.out.is_dir() and any(state.out.iterdir()) and not state.folder.is_dir():
+        raise ConfigError(f"{state.out} is a folder of something else; choose another name for the output")
+
+
 def _compute(
     what: What, inputs: Sequence[str | Path], state: State, how: How, suffix: str, file: Path | None = None
 ) -> Totals:
-    files = find_inputs(inputs)
+    ours = f"{state.out.absolute()}{os.sep}"
+    files = [file for file in find_inputs(inputs) if not file.name.startswith(ours)]  # not the parts of an earlier call
     work = what.work(how, suffix, typed=file is not None and file.suffix == ".xlsx")
     state.make()
     with state.driven(*how.shard):
-        remove_drafts(state)
         threads = what.threads or granted_cores()
         plan, own, done = _planned(work, files, state, how, file, threads)
         mine = _blocks_of(plan, how)
+        remove_drafts(state, {plan.part(number) for number in mine})
         todo = [number for number in mine if plan.keys[number] not in done]
         totals = Totals()
         for number in mine:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from bertkit.bulk.compute import BlockWorker, Job
 from bertkit.bulk.state import Manifest
-from bertkit.errors import ResourceError
+from bertkit.errors import ConfigError, ResourceError
 from bertkit.system.console import set_quiet
 from bertkit.system.processor import usable_cores
 from bertkit.system.ray_cluster import cause_of, connected
@@ -169,6 +169,12 @@ class RayTasks:
 
     def __init__(self, ray: Any, out: Path, workers: int | None, threads: int | None) -> None:
         self.ray, self.out, self.threads = ray, out, threads or 1
+        most = max((node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]), default=0)
+        if most < self.threads:  # Ray would wait for such a machine for ever
+            raise ConfigError(
+                f"a worker uses {self.threads} CPUs, and no machine of the Ray cluster has more than {most:g}: give "
+                "at most that as --threads"
+            )
         cores = int(ray.cluster_resources().get("CPU", 1))
         self.workers = workers or max(1, cores // self.threads)
         self._work = ray.remote(_work_on_ray).options(num_cpus=self.threads, max_retries=0)
@@ -187,9 +193,11 @@ class RayTasks:
     def _outcome(self, task: Any) -> Outcome:
         try:
             return self.ray.get(task)
-        except self.ray.exceptions.WorkerCrashedError:
-            return DEAD
-        except self.ray.exceptions.OutOfMemoryError:
+        except (
+            self.ray.exceptions.WorkerCrashedError,
+            self.ray.exceptions.OutOfMemoryError,
+            self.ray.exceptions.NodeDiedError,
+        ):
             return DEAD
         except self.ray.exceptions.RayError as error:
             return cause_of(error, "finished blocks stay")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from bertkit.bulk.cuts import Size
@@ -97,8 +97,9 @@ def _moved(manifest: Manifest, part: str, state: State) -> Manifest:
     return moved
 
 
-def remove_drafts(state: State) -> None:
-    """Remove the unfinished parts of processes that were killed."""
+def remove_drafts(state: State, parts: Collection[str]) -> None:
+    """Remove drafts of these parts, whose writers were killed; other shards may be writing theirs elsewhere."""
     for draft in state.out.glob(".part-*.tmp"):
         name = ".".join(draft.name.split(".")[1:3])
-        remove_old_drafts(state.out / name)
+        if name in parts:
+            remove_old_drafts(state.out / name)

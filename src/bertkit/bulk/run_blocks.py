@@ -67,6 +67,7 @@ class Run:
             ResourceError: workers die at a block, but at none of its rows alone.
             Interrupted: a signal.
         """
+        self._check_errors()  # those of an earlier run count as well
         self._waiting.extend(jobs)
         while self._waiting or self._under_way:
             while self._waiting and self.pool.room() > 0:
@@ -109,6 +110,10 @@ class Run:
         speed = f"{self.fresh / max(time.monotonic() - self._began, 1e-9):,.0f} rows/s"
         note = f"{speed}, {counted(failed, 'error')}" if failed else speed
         self.progress.advance(0 if self.counts_rows else manifest.rows, note=note)
+        self._check_errors()
+
+    def _check_errors(self) -> None:
+        failed = self.totals.errors
         if self.max_errors is not None and failed > self.max_errors:
             raise DataError(
                 f"more rows have no result ({failed:,}) than --max-errors {self.max_errors:,} allows; the first is "

@@ -102,6 +102,8 @@ class CapturedEncoder(nn.Module):
         self._graphs: dict[Fill, Graph] = {}
         self._lock = ForkSafeLock()  # one memory for all threads
         self._failed = False
+        #: When the memory may be written again, by whatever stream.
+        self._free: torch.cuda.Event | None = None
 
     def forward(
         self,
@@ -137,7 +139,12 @@ class CapturedEncoder(nn.Module):
                     why = str(error).splitlines()[0]
                     say_once(f"no CUDA graphs, so short texts take longer than they could: {why}")
                     return None
-            return self._graphs[fill](x_TD, Layout(layout.lengths).with_offsets(fill))
+            own = torch.cuda.current_stream(x_TD.device) if x_TD.is_cuda else None
+            if own is not None and self._free is not None:
+                own.wait_event(self._free)  # another thread may use another stream
+            found = self._graphs[fill](x_TD, Layout(layout.lengths).with_offsets(fill))
+            self._free = None if own is None else own.record_event()
+            return found
 
     def _recorded(self, fill: Fill, x_TD: Tensor) -> Graph:
         x_SD = x_TD.new_zeros((fill.tokens, x_TD.shape[1]))
@@ -150,15 +157,20 @@ class CapturedEncoder(nn.Module):
             return Graph(x_SD, offsets, *self.record(lambda: self.plain(x_SD, layout)[0]))
 
 
+#: Held while a graph is recorded: torch allows one at a time in a process.
+_RECORDING = ForkSafeLock()
+
+
 def cuda_graph(compute: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
     """:data:`Record` by CUDA. What other threads ask of the GPU meanwhile does not disturb it."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):  # libraries choose kernels and take memory at first use, which cannot be recorded
-            compute()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        found = compute()
+    with _RECORDING:
+        side = torch.cuda.Stream()  # of the current device; torch's own stream for graphs is of the first one used
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # left also when recording fails, which torch.cuda.graph does not see to
+            for _ in range(3):  # libraries choose kernels and take memory at first use, which cannot be recorded
+                compute()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                found = compute()
+        torch.cuda.current_stream().wait_stream(side)
     return found, graph.replay

@@ -7,9 +7,15 @@ from contextlib import contextmanager
 
 import torch
 
+from bertkit.system.fork_locks import ForkSafeLock
+
 #: The first compute capability of NVIDIA GPUs with fast products in a type, the best first; TF32 came with bfloat16.
 FAST_TYPES = (((8, 0), torch.bfloat16), ((7, 0), torch.float16))
 HAS_TF32 = (8, 0)
+_lock = ForkSafeLock()
+#: ``exact`` of the computations that run, and the setting before the first of them.
+_inside: list[bool] = []
+_before = False
 
 
 def half_type_of(capability: tuple[int, int] | None) -> torch.dtype | None:
@@ -29,17 +35,27 @@ def half_type(place: torch.device) -> torch.dtype | None:
 
 @contextmanager
 def float32_products(place: torch.device, *, exact: bool) -> Iterator[None]:
-    """Inside, a GPU multiplies float32 numbers as they are (``exact``), or in TF32 where it has it."""
+    """Inside, a GPU multiplies float32 numbers as they are (``exact``), or in TF32 where it has it.
+
+    The setting is that of the process: while threads disagree, it is exact.
+    """
+    global _before
     capability = _capability(place)
     if capability is None or capability < HAS_TF32:
         yield
         return
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = not exact
+    matmul = torch.backends.cuda.matmul
+    with _lock:
+        if not _inside:
+            _before = matmul.allow_tf32
+        _inside.append(exact)
+        matmul.allow_tf32 = not any(_inside)
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        with _lock:
+            _inside.remove(exact)
+            matmul.allow_tf32 = not any(_inside) if _inside else _before
 
 
 def _capability(place: torch.device) -> tuple[int, int] | None:

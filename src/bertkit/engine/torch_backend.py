@@ -188,6 +188,8 @@ class TorchBackend:
                 raise ConfigError(self._refused)
             model = self.model
             if self.records:
+                if not can_be_recorded(model):  # it has hooks or another kernel by now
+                    return eval_view(model)
                 self._fused = Fused(with_graphs(model), Watch(model), None)
                 return self._fused.view
             library = native_library()

@@ -180,7 +180,9 @@ class FeatureExtractionPipeline(Pipeline):
         named = self.sentence.config.prompt if pooling == "model" or prompt_name is not None else None
         before = named(prompt, prompt_name) if named else prompt or ""
         limit = max_length
-        if parts is not None and parts.config.max_length is not None and max_length is None:
+        if max_length is None and pooling != "model":
+            limit = super().max_length  # the folder's length is for its own vectors, whatever was asked before
+        elif max_length is None and parts is not None and parts.config.max_length is not None:
             limit = min(parts.config.max_length, self.max_length)
         request = self._prepared(read_request(inputs, tuple_is_pair=False), before, parts)
         skipped = 0 if parts is None or parts.config.include_prompt else self._prompt_tokens(before, limit)

@@ -188,7 +188,7 @@ def _token_vectors(pipe: FeatureExtractionPipeline, text: str) -> tuple[list[tup
     """Places of a text's word pieces, and their vectors ``(S, D)``."""
     rows = pipe.tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True)
     own = np.flatnonzero(np.array(rows["special_tokens_mask"]) == 0)
-    vectors_SD = np.asarray(pipe(text, pooling=None, progress=False))[0]
+    vectors_SD = np.asarray(pipe(text, pooling=None, max_length=pipe.max_length, progress=False))[0]
     return [stripped(text, *rows["offset_mapping"][at]) for at in own.tolist()], vectors_SD[own]
 
 

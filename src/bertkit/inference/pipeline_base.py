@@ -312,6 +312,10 @@ def read_options(
     """
     if not given:
         return {}
+    if "grouped_entities" in given and "ignore_subwords" in other_names:  # of the two, one says the strategy
+        both = given["grouped_entities"] is True and given.get("ignore_subwords") is True
+        other = "grouped_entities" if both else "ignore_subwords"
+        given = {name: value for name, value in given.items() if name != other}
     found: dict[str, Any] = {}
     for name, value in given.items():
         if name in _FOR_THE_TOKENIZER and isinstance(value, Mapping):

@@ -190,6 +190,11 @@ def _join(questions: Any, context: Any) -> Any:
         if not isinstance(context, str):
             raise InputError(f"one question needs one context, a str, got {type(context).__name__}")
         return {"question": questions, "context": context}
+    if isinstance(questions, Mapping) or is_question(questions):
+        raise InputError(
+            "context= goes with a question that is a text; write pipe(question, context), or "
+            'pipe({"question": ..., "context": ...})'
+        )
     asked = list(questions)
     contexts = [context] * len(asked) if isinstance(context, str) else list(context)
     if len(asked) != len(contexts):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sized
 from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
@@ -13,7 +13,7 @@ from bertkit.engine.backend import LOGITS
 from bertkit.engine.inference_engine import tokens_of
 from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import Encoding, Pipeline, TextRow
-from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, is_whole, num_characters, read_request
+from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, is_whole, items_of, num_characters, read_request
 from bertkit.inference.pipeline_results import Embedding, Entities
 from bertkit.metrics.probabilities import softmax
 from bertkit.metrics.tags import OUTSIDE
@@ -143,4 +143,5 @@ def _joined(inputs: Any, delimiter: str) -> Any:
             raise InputError(f"with is_split_into_words=True each input is a list of words, got {words!r:.60}")
         return delimiter.join(words)
 
-    return list(map(joined, inputs)) if isinstance(inputs, Sequence) else map(joined, inputs)
+    texts = map(joined, items_of(inputs, "list of words"))
+    return list(texts) if isinstance(inputs, Sized) else texts

@@ -115,7 +115,9 @@ def new_file(path: Path) -> Iterator[Path]:
     try:
         with unwinding(), disk_guard(path.parent, 0, what=path.name):
             yield draft
+            sync_file(draft)
             draft.replace(path)
+            sync_folder(path.parent)
     finally:
         draft.unlink(missing_ok=True)
 

@@ -34,6 +34,8 @@ def map_in_processes(
     guard its main part by ``if __name__ == "__main__":``. Ctrl-C is left to the calling process. Tasks are read lazily;
     one for each worker and one more are under way, of ``room`` together unless a single one is larger.
     """
+    if os.name == "nt":
+        workers = min(workers, 61)  # Windows waits for at most 63 handles, of which the pool needs two
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(begin,))
     pending: deque[tuple[int, Future[ResultT]]] = deque()
     waiting = 0

@@ -18,7 +18,7 @@ from bertkit.errors import ConfigError, DataError, InputError, counted
 from bertkit.habit_table import AnsweringClass, no_attribute, refuse_others, says_what_it_needs
 from bertkit.inference.feature_extraction import Pooling
 from bertkit.inference.retrieval.document_texts import DocumentTexts, given_documents
-from bertkit.inference.retrieval.given_texts import MEMORY, GivenTexts, listed_texts, located_texts
+from bertkit.inference.retrieval.given_texts import MEMORY, GivenTexts, Listed, listed_texts, located_texts
 from bertkit.inference.retrieval.hits import Hit, Hits
 from bertkit.inference.retrieval.index_encoder import open_encoder
 from bertkit.inference.retrieval.index_files import (
@@ -158,13 +158,8 @@ class SearchIndex(metaclass=AnsweringClass):
         """
         if documents := self._documents(texts, adding=True):
             return self._changed(lambda writer: writer.add(index_rows(documents.texts())), truncate, documents)
-        listed = listed_texts(texts, text, id)
-        located_texts(listed)  # wrong texts are reported before the model is loaded
-
-        def add(writer: IndexWriter) -> Changes:
-            return writer.add(located_texts(listed, self._next_number() if listed.ids is None else 0))
-
-        return self._changed(add, truncate)
+        located_texts(listed := listed_texts(texts, text, id))  # wrong texts are reported before the model is loaded
+        return self._changed(lambda writer: writer.add(located_texts(listed, self._first_number(listed))), truncate)
 
     def update(
         self, texts: Given, *, text: str | None = None, id: str | None = None, truncate: bool = False
@@ -206,9 +201,10 @@ class SearchIndex(metaclass=AnsweringClass):
         vars(self).pop("_words", None)
         return done
 
-    def _next_number(self) -> int:
-        """The first number that is above all ids that are numbers, in the index as it is now."""
-        ids = (row.id for block in read_manifest(self.path).blocks for row in read_rows(self.path, block).values())
+    def _first_number(self, given: Listed) -> int:
+        """Of texts without ids the one above all ids that are numbers, in the index as it is now."""
+        blocks = read_manifest(self.path).blocks if given.ids is None else ()
+        ids = (row.id for block in blocks for row in read_rows(self.path, block).values())
         return 1 + max((int(name) for name in ids if name.isascii() and name.isdecimal()), default=-1)
 
     def __getattr__(self, name: str) -> Any:

@@ -135,7 +135,9 @@ class Shapes(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("max_tokens", "num_steps", "cost"), [(10_000, 1000, 0.1), (350, 100, 0.2)])
+@pytest.mark.parametrize(
+    ("max_tokens", "num_steps", "cost"), [pytest.param(10_000, 1000, 0.1, marks=pytest.mark.campaign), (350, 100, 0.2)]
+)
 def test_few_shapes_reach_the_kernel(pretended: list[int], max_tokens: int, num_steps: int, cost: float) -> None:
     """Steps of 32 rows of 2 to 38 tokens, through an encoder; without filling up nearly each shape is another."""
     data, config = ToyData(3_000, longest=38), TINY.replace(num_hidden_layers=1)
