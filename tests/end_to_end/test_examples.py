@@ -153,6 +153,7 @@ def test_sentiment_of_tweets_is_learned_on_a_frozen_encoder(minilm: Path, shared
     assert all(torch.equal(p, before[name]) and not p.requires_grad for name, p in model.named_parameters())
 
 
+@pytest.mark.campaign
 def test_maps_of_tweets_and_of_the_word_bank(
     minilm: Path, shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -277,6 +278,7 @@ def test_annotated_bert_computes_what_it_says(tiny: Path, tokenizer: BertTokeniz
     assert losses[-1] < losses[0] - 0.5
 
 
+@pytest.mark.campaign
 def test_attention_of_a_sentence_is_drawn(minilm: Path, tmp_path: Path, capsys: Any) -> None:
     """Heads that look at the neighbor, and one in which the pronoun finds its noun."""
     module = example("attention_of_a_sentence")

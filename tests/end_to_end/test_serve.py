@@ -107,6 +107,7 @@ def answered(address: str) -> Reply | None:
 
 def test_it_says_where_it_listens_and_how_to_ask_and_stops_when_told(tmp_path: Path) -> None:
     with served(*save_models(tmp_path, ("labels", "vectors"))) as server:
+        server.wait_for('"vectors"')  # the last one
         lines = [line for line in server.said if "curl" in line]
         assert len(lines) == 2
         command = lines[0].strip()

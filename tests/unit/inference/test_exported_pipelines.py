@@ -23,7 +23,8 @@ from bertkit.export.onnx_export import export_onnx, load_for_export
 from bertkit.inference.sparse_encoding import SparseEmbedding
 from pipeline_helpers import WORDS, save_tiny
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
+# One export is asked as its model is in tests/unit/export/test_onnx_export.py.
+pytestmark = [pytest.mark.campaign, pytest.mark.usefixtures("traced_once")]
 
 LONG = "the film was good . in the end a great scene , and not very dull " * 12
 #: Without the repetitions of :data:`LONG`: no two of its spans have the same score.

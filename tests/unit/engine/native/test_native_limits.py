@@ -161,6 +161,7 @@ def test_a_closed_library_stays_loaded(native: NativeLibrary) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.campaign
 def test_sizes_that_no_memory_could_hold(tmp_path: Path) -> None:
     """In a program with addresses of 32 bits; also a workspace that cannot grow is replaced by one that fits."""
     pytest.importorskip("ziglang", reason="no compiler for 32 bits")
