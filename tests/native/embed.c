@@ -37,7 +37,7 @@ int main(int count, char **words) {
     float *rows = malloc(sizeof *rows * tokens * width), *result = malloc(sizeof *result * tokens * width);
     bertkit_table table = {scratch, NULL, NULL, sizes[4]};
     const int64_t *all[] = {ids};
-    DONE(bertkit_embed(0, 1, &table, all, tokens, width, 1e-12f, norm, norm + width, rows, &error));
+    DONE(bertkit_embed(-1, 1, &table, all, tokens, width, 1e-12f, norm, norm + width, rows, &error));
     int32_t starts[] = {0, tokens};
     bertkit_batch batch = {sizeof batch, 1, starts, rows, NULL, NULL, NULL};
     DONE(bertkit_encode(encoder, &batch, result, 1, &error));

@@ -75,7 +75,9 @@ def run_c(compiler: tuple[str, ...], source: Path, folder: Path, more: tuple[str
     program = folder / "program"
     command = [*compiler, "-std=c11", "-Wall", "-Wextra", "-Wno-unused-result", f"-I{FOLDER}", str(source), *more]
     subprocess.run([*command, "-o", str(program), "-lm"], check=True)
-    return subprocess.run([program, *words], check=True, capture_output=True, text=True).stdout
+    done = subprocess.run([program, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("language", ["c", "c++"])
