@@ -2,13 +2,12 @@
 #                 (TORCH=cpu, here and in make setup: the smaller torch without CUDA)
 # make test       create .venv with the dev dependencies, then run lint, types, import rules and all tests;
 #                 CPU=avx2 or CPU=plain: as a lower processor would
-# make lower      the engine's and the model's tests as lower processors compute, without the encoder in C,
-#                 and with the packs shuffled
+# make lower      the engine's and the model's tests as lower processors compute, and without the encoder in C
 # make setup      create the environment only
 # make check      the fast part of make test: about a minute
 # make same       compare with an earlier commit, run side by side; some minutes
 # make clients    ask a server by every official client, each in an environment of its own (some are installed by npm)
-# make campaign   the long-running tests, after the site with all blocks run
+# make campaign   the long-running tests, after the site with all blocks run, and tests with the packs shuffled
 # make docs       the site of the documentation in build/site: runs blocks that changed and quick ones, writes
 #                 examples/notebooks, then builds; ALL=1: runs all blocks
 # make try        build/try/: its page with the included model in the reader's browser, alone
@@ -72,7 +71,6 @@ lower: setup
 	$(MAKE) --no-print-directory computing CPU=avx2
 	$(MAKE) --no-print-directory computing CPU=plain
 	BERTKIT_NATIVE=0 $(MAKE) --no-print-directory computing
-	$(PYTEST) tests/unit/engine tests/unit/inference -m "not campaign and not slow" --shuffle-packs
 
 computing:
 	$(PYTEST) $(COMPUTING)
@@ -93,6 +91,7 @@ same: setup
 campaign: setup
 	$(MAKE) --no-print-directory docs ALL=1
 	$(PYTEST) -m campaign --hypothesis-profile campaign
+	$(PYTEST) tests/unit/engine tests/unit/inference -m "not campaign and not slow" --shuffle-packs
 
 $(VENV)/.docs: $(VENV)/.dev
 	$(PIP) --editable '.[docs]'

@@ -56,6 +56,7 @@ def with_states(**training):
     return replace(task_recipe(epochs=2, **training), distillation=distillation, student=student)
 
 
+@pytest.mark.campaign
 def test_states_follow_the_teacher_first_and_a_killed_stage_goes_on_bit_for_bit(teacher, tmp_path, monkeypatch):
     data, more = small_data(tmp_path)
     whole = distill_task([teacher], data, tmp_path / "whole", with_states(), texts=[more], compare=False)

@@ -92,6 +92,7 @@ def test_a_finished_plan_only_writes_the_page(whole: Path, data: Path, capsys: p
     assert results(whole) == before
 
 
+@pytest.mark.campaign
 def test_stopped_and_in_shards_it_finds_the_same(
     whole: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

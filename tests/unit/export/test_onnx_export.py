@@ -263,6 +263,7 @@ def test_the_layouts_of_the_graph_are_those_of_the_model(classifier: Path) -> No
             torch.testing.assert_close(ours, expected.pooler_output, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.campaign
 def test_no_answer_is_at_padding(tmp_path: Path) -> None:
     """Logits that are all below 0: at padding the exported ones are as low as the model's own, not 0."""
     model = bertkit.BertForQuestionAnswering.from_pretrained(

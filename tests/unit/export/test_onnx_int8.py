@@ -139,6 +139,7 @@ def test_a_layer_that_was_not_replaced(masked: Path, tmp_path: Path, monkeypatch
     assert not (tmp_path / "onnx").exists()
 
 
+@pytest.mark.campaign
 def test_a_run_opens_it_as_it_is(tmp_path: Path) -> None:
     given = load_for_export(in_8_bits(tmp_path, bertkit.BertForSequenceClassification, num_hidden_layers=1))
     export_onnx(given.model, given.tokenizer, tmp_path / "onnx", check=False)

@@ -30,6 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return model
 
 
+@pytest.mark.campaign
 def test_two_graphs_share_their_weights(model: Any, tmp_path: Path) -> None:
     export_onnx(model, None, tmp_path / "both", variants=("padded", "packed"))
     size = sum(p.numel() * p.element_size() for p in model.parameters())

@@ -85,6 +85,7 @@ def test_it_stays_both_when_it_shrinks(folder: Path, tmp_path: Path) -> None:
     assert_allclose(shrunk.encode(TEXTS[0]), (states / states.norm()).numpy(), atol=1e-6)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_an_export_is_one_of_the_two(folder: Path, tmp_path: Path) -> None:
     """A graph has the outputs of one class: words have nothing to pool."""

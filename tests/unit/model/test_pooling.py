@@ -153,6 +153,7 @@ def test_only_sequence_classifiers_choose(pretrained: Path, tmp_path: Path) -> N
     assert "pooling" not in encoder.config.to_dict()
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["mean", pytest.param("max", marks=pytest.mark.campaign)])
 def test_exported_graphs_compute_the_same(pretrained: Path, tmp_path: Path, pooling: str) -> None:

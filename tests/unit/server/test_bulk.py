@@ -270,6 +270,7 @@ def in_bulk(address: str, path: str, bodies: Iterable[Any]) -> Iterator[Any]:
     stream.close()
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_memory_is_flat_for_many_lines(tmp_path: Path) -> None:
     def send(address: str, count: int) -> None:

@@ -408,6 +408,7 @@ print(why_not() if found is None else found.path)
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_two_processes_build_it_at_once(compiler: tuple[str, ...], asked_anew: Path) -> None:
     both = [subprocess.Popen([sys.executable, "-c", BUILD], stdout=subprocess.PIPE, text=True) for _ in range(2)]

@@ -147,6 +147,7 @@ def test_the_card_says_what_the_hub_reads_and_what_was_decided(start: Path, data
     assert "| class weights | balanced |" in card
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux only")
 @pytest.mark.parametrize("name", [b"caf\xe9", pytest.param("caf\u00e9".encode(), marks=pytest.mark.campaign)])

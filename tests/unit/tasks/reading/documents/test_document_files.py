@@ -208,6 +208,7 @@ def test_the_limit_is_far_above_documents() -> None:
     assert document.MAX_BYTES == 100 << 20
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_junk_in_a_word_document_stays_small() -> None:
     """Deep and long junk is refused, and junk between paragraphs forgotten, before it fills the memory."""
