@@ -113,11 +113,11 @@ def _of_lines(path: Path, number: int, columns: Columns, size: Size) -> Iterator
         head = b"".join(stream.readline() for _ in range(head_lines))
         if quoted and head.count(b'"') % 2:  # the header goes on in the next line
             raise _NotByBytes
-        if kind_of(path) in (".jsonl", ".ndjson") and not head.decode("utf-8", "replace").lstrip("\ufeff").strip():
-            raise _NotByBytes  # a blank line is no record
         rows = _quoted_rows(stream, str(columns.delimiter or ",")) if quoted else _lines(stream)
         start, line, mark = len(head), head_lines, hashlib.sha256(head).hexdigest()
         if kind_of(path) in (".jsonl", ".ndjson"):  # whose first record is a row as well
+            if not head.decode("utf-8", "replace").lstrip("\ufeff").strip():
+                raise _NotByBytes  # a blank line is no record
             start, line, rows = 0, 0, chain([(head, 1)] if head else [], rows)
         digest, count, used, lines = hashlib.sha256(mark.encode()), 0, 0, 0
         for content, height in rows:

@@ -20,7 +20,7 @@ from bertkit.ragged import boundaries_of
 
 #: How soon more of the same word stops to count, and how much long documents are marked down.
 K1, B = 1.2, 0.75
-#: Scripts without blanks, whose words are cut at vowel signs, as before.
+#: Scripts written without spaces: their text is cut at vowel signs, for lack of better places.
 _NO_BLANKS = (("\u0e00", "\u0eff"), ("\u1000", "\u109f"), ("\u1780", "\u17ff"))
 _CHARACTERS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fffd"
 

@@ -60,7 +60,7 @@ class Counts:
 class Batcher:
     """The queue of a model, and the threads that empty it.
 
-    facts: of the model, for its answers; of the requests that it has taken also when its name has another model.
+    facts: of the model, for its answers, even after another model has taken over its name.
     workers: threads, of which one may prepare a batch while another's is computed.
     """
 

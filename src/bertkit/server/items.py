@@ -22,12 +22,15 @@ def num_characters(item: Any) -> int:
 
 
 def characters_read(item: Any, task: Task, options: Mapping[str, Any]) -> int:
-    """Characters that are computed: of a text that is read with each of several others, so many times."""
-    shared, others = {
-        "rerank": lambda: (item["query"], item["documents"]),
-        "choose": lambda: (item["context"], item["choices"]),
-        "zero-shot": lambda: (item, options["candidate_labels"]),
-    }.get(task, lambda: ((), item))()
+    """Characters that are computed; those of a text that is read with several others count once for each of them."""
+    if task == "rerank":
+        shared, others = item["query"], item["documents"]
+    elif task == "choose":
+        shared, others = item["context"], item["choices"]
+    elif task == "zero-shot":
+        shared, others = item, options["candidate_labels"]
+    else:
+        return num_characters(item)
     return num_characters(shared) * len(others) + num_characters(others)
 
 

@@ -88,7 +88,7 @@ class Models:
         return all(loaded)
 
     def in_use(self) -> list[Slot]:
-        """All but those that are loaded when somebody asks for them, and are not now."""
+        """All models except those that are unloaded until somebody asks for them."""
         return [slot for slot in self.slots.values() if slot.facts.state != "unloaded"]
 
     @property
@@ -98,7 +98,7 @@ class Models:
 
     @property
     def _patience(self) -> float:
-        """Seconds after which nobody waits for a request any more that was taken before."""
+        """Seconds after which no client still waits for a request that was accepted before."""
         return max(self._settings.grace, self._settings.timeout)
 
     def facts(self, name: str | None = None) -> list[ModelFacts]:
@@ -147,7 +147,7 @@ class Models:
         for slot in slots:
             is_known = bool(slot.facts.tasks)
             if slot.facts.tasks[:1] == (task,) or (not is_known and slot.facts.state in ("unloaded", "loading")):
-                return slot  # its own task, or perhaps so: the answer must not change with what is loaded
+                return slot  # its own task, or perhaps: who answers must not depend on what is loaded
         doing = [slot for slot in slots if task in slot.facts.tasks]
         if doing:  # any encoder makes vectors: rather one that is there for them
             return min(doing, key=lambda slot: slot.facts.tasks.index(task))

@@ -87,7 +87,7 @@ class Service:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ReplyT] = loop.create_future()
         now = time.monotonic()
-        seconds = min(call.timeout or self.settings.timeout, self.settings.timeout)
+        seconds = self._seconds_for(call)
         entry = Entry(
             Work(
                 call,
@@ -166,7 +166,7 @@ class Service:
         def found(embedded: Answer | None) -> ReplyT:
             return render(index.search(call.items, embedded, by, **options))
 
-        seconds = min(call.timeout or self.settings.timeout, self.settings.timeout)
+        seconds = self._seconds_for(call)
 
         async def searched() -> ReplyT:
             try:
@@ -181,6 +181,10 @@ class Service:
         searching = asyncio.ensure_future(searched())
         searching.add_done_callback(_note)
         return searching
+
+    def _seconds_for(self, call: Call) -> float:
+        """How long its client may wait: as it asked for, but no longer than the server allows."""
+        return min(call.timeout or self.settings.timeout, self.settings.timeout)
 
     def _check(self, call: Call) -> None:
         if not call.items:

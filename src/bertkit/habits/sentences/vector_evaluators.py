@@ -71,6 +71,10 @@ class SentenceEvaluator:
         """Scores by name, and which of them counts; a subclass defines this, or ``__call__``."""
         raise NotImplementedError(f"{type(self).__name__} defines neither __call__ nor scores")
 
+    def main_of(self, measures: Sequence[str]) -> str:
+        """The measure whose score counts: ``main_similarity``, else the only one, else the best of several."""
+        return self.main or ("max" if len(measures) > 1 else measures[0])
+
     def similarities(
         self, model: SentenceTransformer, texts1: Sequence[str], texts2: Sequence[str], measure: str
     ) -> Floats:
@@ -105,7 +109,7 @@ class EmbeddingSimilarityEvaluator(SentenceEvaluator):
         if len(measures) > 1:
             for metric in ("pearson", "spearman"):
                 found[f"{metric}_max"] = max(found[f"{metric}_{measure}"] for measure in measures)
-        return found, f"spearman_{self.main or ('max' if len(measures) > 1 else measures[0])}"
+        return found, f"spearman_{self.main_of(measures)}"
 
 
 class TripletEvaluator(SentenceEvaluator):
@@ -137,7 +141,7 @@ class TripletEvaluator(SentenceEvaluator):
             found[f"{measure}_accuracy"] = float((near > far + margin).mean())
         if len(measures) > 1:
             found["max_accuracy"] = max(found.values())
-        return found, f"{self.main or ('max' if len(measures) > 1 else measures[0])}_accuracy"
+        return found, f"{self.main_of(measures)}_accuracy"
 
 
 class BinaryClassificationEvaluator(SentenceEvaluator):

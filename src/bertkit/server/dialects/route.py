@@ -37,7 +37,7 @@ class LenientBody(Body):
 Text = Annotated[str, Field(examples=["The bank of the river."])]
 #: The ids of a text's tokens, which some clients send in its place.
 Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
-#: Lists end at their first fault: one for each of a million items would take minutes and gigabytes.
+#: Validation stops at the first fault: one for each of a million items would take minutes and gigabytes.
 ListOfTexts = Annotated[list[str], Field(fail_fast=True)]
 ListOfIds = Annotated[list[Ids], Field(fail_fast=True)]
 Texts = Annotated[str | ListOfTexts, Field(examples=[["The bank of the river.", "A loan from the bank."]])]

@@ -110,8 +110,9 @@ class Adapter:
     def _known_facts(self, name: str | None) -> ModelFacts:
         """Of a model, once its tasks are known; a Failure says why they are not, and its loading has begun."""
         facts = self._service.look(Look(model=name)).models[0]
-        if not facts.tasks:
-            self._service.models.batcher_for(Call(task="tokenize", items=(), model=facts.name))
+        if facts.tasks:
+            return facts
+        self._service.models.batcher_for(Call(task="tokenize", items=(), model=facts.name))
         return self._service.look(Look(model=name)).models[0]
 
     async def _computed(self, dialect: Dialect, call: Call, planned: Planned, scope: Scope, receive: Receive) -> Reply:

@@ -57,7 +57,7 @@ class Metrics:
         self.registry.register(_Batchers(models))
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """Count a request. Paths that nothing was answered at yet are counted together: strangers choose them."""
+        """Count a request. Paths without a good answer so far are counted together: anybody can make them up."""
         if path not in self._known:
             if len(self._known) >= _PATHS or not 200 <= status < 300:
                 path = "other"

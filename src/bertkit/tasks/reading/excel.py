@@ -82,7 +82,7 @@ class ExcelTable:
         self._tell_merged()
 
     def _tell_unnamed(self, below: Sequence[Sequence[Any]], used: Sequence[int]) -> None:
-        """Say which columns with something in the first rows have no name."""
+        """Report columns that have values in the first rows but no name."""
         filled = {place for cells in below for place, cell in enumerate(cells) if cell is not None}
         lost = sorted(filled.difference(used))
         if lost:
