@@ -5,10 +5,12 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bertkit.ablations.plan import Plan
+from bertkit.ablations.plan import CURVES, Plan
 from bertkit.ablations.unit_results import Comparison, UnitResult, compare
 from bertkit.errors import MissingExtraError
 from bertkit.system.atomic_files import write_atomically
@@ -25,7 +27,8 @@ PAGE, HTML, NUMBERS = "README.md", "ablation.html", "results.json"
 HEADER = ("", "mean", "sd", "difference", "95 % interval", "")
 #: How the intervals are made, for the reader.
 METHOD = (
-    "Differences are paired: the same seeds and the same scored examples on both sides. An interval is the middle 95 % "
+    "Differences are paired: the same seeds and the same scored examples on both sides, from the base or from the arm "
+    "that a row names. An interval is the middle 95 % "
     "of 1,000 bootstrap samples of seeds and examples; with few seeds it says little about other seeds. 'No difference "
     "seen' means that it contains 0."
 )
@@ -38,7 +41,7 @@ class Ablation(Drawn):
 
     def __init__(self, plan: Plan, results: Sequence[UnitResult]) -> None:
         self.plan, self.results = plan, list(results)
-        self.tables = {name: compare(self.results, name, plan.head.base) for name in plan.measures}
+        self.tables = {name: compare(self.results, name, partial(plan.base_of, measure=name)) for name in plan.measures}
 
     @property
     def num_units(self) -> int:
@@ -67,10 +70,10 @@ class Ablation(Drawn):
         return "\n".join(lines)
 
     def figures(self) -> dict[str, Figure]:
-        """A picture of each measure by its name, and ``loss``: held-out loss by step."""
+        """A picture of each measure by its name, and ``curves``: held-out loss by step."""
         found = {}
         for name, rows in self.tables.items():
-            compared = [Interval(self._title(row.arm), row.difference, row.interval) for row in rows if row.shared]
+            compared = [Interval(self._compared(row), row.difference, row.interval) for row in rows if row.shared]
             if compared:
                 base = self._title(self.plan.head.base)
                 found[name] = difference_picture(compared, title=self.plan.measures[name].title, base=base)
@@ -82,7 +85,7 @@ class Ablation(Drawn):
             if points:
                 curves.setdefault(self._title(result.arm), []).append(points)
         if curves:
-            found["loss"] = loss_picture(curves)
+            found[CURVES] = loss_picture(curves)
         return found
 
     def figure(self) -> Figure:
@@ -91,33 +94,43 @@ class Ablation(Drawn):
 
     def page(self) -> str:
         head = self.plan.head
-        parts = [f"<p>{html.escape(text)}</p>" for text in (head.claim, self._progress(), METHOD)]
+        parts = [f"<p>{html.escape(text)}</p>" for text in (self._claim(), self._progress(), METHOD)]
         for name, rows in self.tables.items():
             if rows:
                 parts.append(f"<h2>{html.escape(self.plan.measures[name].title)}</h2>")
                 parts.append(_html_table([HEADER, *(self._cells(row) for row in rows)]))
         parts += [f'<figure class="paper">{inline(figure)}</figure>' for figure in self.figures().values()]
         if paper := self._paper():
-            parts.append(f"<h2>{html.escape(head.source)}</h2>{_html_table(paper)}")
-        parts.append(f"<h2>What this scale can say</h2><p>{html.escape(head.limits)}</p>")
+            parts.append(f"<h2>What the paper found: {html.escape(head.source)}</h2>{_html_table(paper)}")
+        parts.append(f"<h2>What this scale can and cannot say</h2><p>{html.escape(head.limits)}</p>")
+        parts.append(f"<h2>The same again</h2><pre>{html.escape(self._command())}</pre>")
         return document(head.title, "\n".join(parts))
 
     def markdown(self, pictures: Sequence[str]) -> str:
         """The page as Markdown, with these pictures beside it."""
         head = self.plan.head
-        lines = [f"# {head.title}", "", head.claim, "", self._progress(), "", METHOD, ""]
+        lines = [f"# {head.title}", "", self._claim(), "", self._progress(), "", METHOD, ""]
         for name, rows in self.tables.items():
             if rows:
                 lines += [f"## {self.plan.measures[name].title}", ""]
                 lines += [*_markdown_table([HEADER, *(self._cells(row) for row in rows)]), ""]
                 lines += [f"![{name}]({name}.png)", ""] if name in pictures else []
-        if "loss" in pictures:
-            lines += ["## Held-out loss during pre-training", "", "![loss](loss.png)", ""]
+        if CURVES in pictures:
+            lines += ["## Held-out loss during pre-training", "", f"![{CURVES}]({CURVES}.png)", ""]
         if paper := self._paper():
             lines += [f"## What the paper found: {head.source}", "", *_markdown_table(paper), ""]
         lines += ["## What this scale can and cannot say", "", head.limits, "", "## The same again", ""]
-        lines += [f"    bertkit ablate {self.plan.name} --data DATA --out DIR", ""]
+        lines += [f"    {self._command()}", ""]
         return "\n".join(lines)
+
+    def _claim(self) -> str:
+        """What the paper found; its table follows where arms have its numbers, else it is named here."""
+        return self.plan.head.claim if self._paper() else f"{self.plan.head.claim} See {self.plan.head.source}."
+
+    def _command(self) -> str:
+        start, seed = self.plan.start, self.plan.first_seed
+        options = [f"--model {quote(start)}"] * (start is not None) + [f"--seed {seed}"] * (seed != 0)
+        return " ".join(["bertkit ablate", quote(self.plan.asked), "--data DATA", *options, "--out DIR"])
 
     def _progress(self) -> str:
         cost = self.plan.cost()
@@ -129,6 +142,11 @@ class Ablation(Drawn):
     def _title(self, arm: str) -> str:
         return self.plan.arms[arm].title
 
+    def _compared(self, row: Comparison) -> str:
+        """The arm of a row, and what it is compared with if that is not the plan's base."""
+        other = row.base not in (None, self.plan.head.base)
+        return f"{self._title(row.arm)} (from: {self._title(str(row.base))})" if other else self._title(row.arm)
+
     def _cells(self, row: Comparison) -> tuple[str, ...]:
         spread = "" if row.sd is None else f"{row.sd:.4f}"
         several = f"{row.mean:.4f}", spread
@@ -136,7 +154,7 @@ class Ablation(Drawn):
             return self._title(row.arm), *several, "", "", "base" if row.arm == self.plan.head.base else ""
         between = "" if row.interval is None else f"{row.interval[0]:+.4f} to {row.interval[1]:+.4f}"
         seeds = f" ({row.shared} seed{'s' if row.shared > 1 else ''})" if row.shared < self.plan.head.seeds else ""
-        return self._title(row.arm), *several, f"{row.difference:+.4f}", between, row.verdict + seeds
+        return self._compared(row), *several, f"{row.difference:+.4f}", between, row.verdict + seeds
 
     def _paper(self) -> list[tuple[str, ...]]:
         arms = {name: arm.paper for name, arm in self.plan.arms.items() if arm.paper}

@@ -27,14 +27,16 @@ import numpy as np
 
 from bertkit.ablations.ablation_page import Ablation, write_page
 from bertkit.ablations.hidden_words import hidden_word_scores
-from bertkit.ablations.plan import MADE, Measure, Plan
+from bertkit.ablations.plan import MADE, Measure, Plan, check_layers
 from bertkit.ablations.shared_data import SharedData, find_data
 from bertkit.ablations.unit_results import UnitResult
 from bertkit.ablations.word_features import score_features
+from bertkit.config.any_config import read_any_config
+from bertkit.config.config_file import CONFIG
 from bertkit.errors import ConfigError
 from bertkit.inference.run_files import BOOTSTRAP
 from bertkit.metrics.intervals import bootstrap_draws
-from bertkit.system.atomic_files import claimed_folder
+from bertkit.system.atomic_files import awaited_lock, claimed_folder
 from bertkit.system.console import say
 from bertkit.system.device import Device
 from bertkit.system.json_files import as_stored, read_json, write_json
@@ -90,8 +92,9 @@ def ablate(
     folder, place = user_path(out), user_path(data) if data is not None else Path()
     units = _units(plan, shard)
     find_data(plan, None if data is None else place)
-    for start in {arm.start for arm in plan.arms.values()} - {None}:
-        resolve(str(start))
+    for name in plan.arms:
+        if (start := plan.arms[plan.sources(name)[0]].start) is not None:
+            check_layers(f"[arms.{name}]", plan.arms[name], read_any_config(resolve(start) / CONFIG).num_hidden_layers)
     with claimed_folder(folder / _lock_of(shard), f"another process runs this part of the plan in {folder}"):
         _check_folder(folder, plan)
         write_json(folder / PLAN, _identity(plan))
@@ -138,7 +141,7 @@ def _lock_of(shard: Shard | None) -> str:
 
 def _identity(plan: Plan) -> dict[str, Json]:
     """What results depend on: not the words of the page, nor the number of seeds, which may grow."""
-    arms = {name: arm.model_dump(exclude={"title", "paper"}) for name, arm in plan.arms.items()}
+    arms = {name: arm.model_dump(exclude={"title", "paper", "base"}) for name, arm in plan.arms.items()}
     measures = {name: measure.model_dump(exclude={"title"}) for name, measure in plan.measures.items()}
     corpus = None if plan.corpus is None else plan.corpus.model_dump()
     shared = {name: plan.values.get(name) for name in ("model", "training")}
@@ -241,7 +244,10 @@ class _Runner:
         name = f"{hashlib.sha256(told.encode()).hexdigest()[:12]}-seed-{seed}"
         run = self.shared_folder / "pretrained" / name
         device = "cpu" if self.device is None else self.device
-        return pretrain(store, run, config, model=shape, dev=dev, device=device).model
+        run.parent.mkdir(parents=True, exist_ok=True)
+        busy = f"another process trains {run}"
+        with awaited_lock(run.with_name(f".{name}.lock"), busy, waiting=lambda: say(f"waiting: {busy}")):
+            return pretrain(store, run, config, model=shape, dev=dev, device=device).model
 
     def _words(self, arm: str, models: list[Path], measure: Measure) -> tuple[float, list[float], Mapping[str, float]]:
         plan, length = self.plan, self.plan.training(self.plan.sources(arm)[0]).max_seq_length

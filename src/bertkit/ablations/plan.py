@@ -27,6 +27,8 @@ from bertkit.training.pretraining.pretrain_settings import PretrainConfig, read_
 FOLDER = RECIPES / "ablations"
 #: Data that is made of the held-out text: does the second text follow the first, and are two in their order?
 MADE = ("next-sentence", "sentence-order")
+#: The picture of held-out loss by step; no measure has this name.
+CURVES = "curves"
 _TABLES = ("plan", "corpus", "model", "training", "arms", "measures")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,60}", re.ASCII)
 #: Multiplications and additions a second of one core, as training small models reached it.
@@ -43,7 +45,7 @@ class Head(Settings):
     claim: str = Field(description="what the paper found")
     source: str = Field(description="paper and table of the numbers of the arms")
     limits: str = Field(description="what this scale can and cannot say")
-    base: str = Field(description="arm that all others are compared with")
+    base: str = Field(description="arm that the others are compared with")
     seeds: int = Field(3, ge=1, le=100, description="runs of each arm")
 
 
@@ -73,6 +75,9 @@ class Arm(Settings):
     start: str | None = Field(None, description="a finished model in place of pre-training")
     of: tuple[str, ...] = Field((), description="arms whose models are taken; of several the vectors are concatenated")
     features: Features | None = Field(None, description="vectors that are read, where nothing is fine-tuned")
+    base: str | None = Field(
+        None, description="arm that it is compared with, where that has the measure; else [plan]'s"
+    )
     paper: Mapping[str, float] = Field({}, description="what the paper found, by measure")
 
 
@@ -101,7 +106,11 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A checked plan; ``values`` are its tables as they were read, by which a folder is recognized."""
+    """A checked plan.
+
+    name: stem of its file. asked: its name or path as it was given. values: its tables as they were read, for
+    ``[model]`` and ``[training]``. start: the model that replaces the plan's own.
+    """
 
     name: str
     summary: str
@@ -111,6 +120,8 @@ class Plan:
     measures: Mapping[str, Measure]
     values: Mapping[str, Json]
     first_seed: int = 0
+    start: str | None = None
+    asked: str = ""
 
     @property
     def seeds(self) -> range:
@@ -139,6 +150,11 @@ class Plan:
     def measured(self, name: str) -> list[str]:
         """The measures of an arm."""
         return [key for key, measure in self.measures.items() if name in (measure.arms or self.arms)]
+
+    def base_of(self, arm: str, measure: str) -> str:
+        """The arm that another is compared with in a measure."""
+        own = self.arms[arm].base
+        return own if own is not None and measure in self.measured(own) else self.head.base
 
     def groups(self) -> list[list[str]]:
         """The arms, those together that share a pre-trained model."""
@@ -205,10 +221,9 @@ def load_plan(name_or_path: str | Path, *, start: str | None = None, first_seed:
         if not any(arm.start for arm in arms.values()):
             raise ConfigError(f"{path}: every arm is pre-trained, none begins with a finished model: leave --model out")
         arms = {name: arm.model_copy(update={"start": start}) if arm.start else arm for name, arm in arms.items()}
-        tables = {**tables, "start": {"model": start}}
     if not 0 <= first_seed < 2**31 - head.seeds:
         raise ConfigError(f"the seed must be from 0 to {2**31 - head.seeds - 1}, got {first_seed}")
-    plan = Plan(path.stem, summary, head, corpus, arms, measures, tables, first_seed)
+    plan = Plan(path.stem, summary, head, corpus, arms, measures, tables, first_seed, start, str(name_or_path))
     try:
         _check(plan)
     except BertkitError as error:
@@ -222,6 +237,8 @@ def _check(plan: Plan) -> None:
     _known(plan.head.base, names, "[plan]: base")
     for name, arm in plan.arms.items():
         where = f"[arms.{name}]"
+        if arm.base is not None:
+            _known(arm.base, names - {name}, f"{where}: base")
         for other in arm.of:
             _known(other, names, f"{where}: of")
             if plan.arms[other].of:
@@ -241,7 +258,7 @@ def _check(plan: Plan) -> None:
                 raise ConfigError(f"{where}: {error}") from None
         for source in plan.sources(name):
             if plan.arms[source].start is None:
-                _check_layers(where, arm, plan.shape(source).num_hidden_layers)
+                check_layers(where, arm, plan.shape(source).num_hidden_layers)
             elif len(arm.of) > 1:
                 raise ConfigError(f"{where}: of = {list(arm.of)}: {source!r} has a tokenizer of its own; name one arm")
         if not plan.measured(name) and not any(name in other.of for other in plan.arms.values()):
@@ -250,7 +267,8 @@ def _check(plan: Plan) -> None:
         _check_measure(plan, f"[measures.{name}]", name, measure)
 
 
-def _check_layers(where: str, arm: Arm, depth: int) -> None:
+def check_layers(where: str, arm: Arm, depth: int) -> None:
+    """Refuse (ConfigError) vectors of a layer that a model of this depth does not have."""
     wrong = [layer for layer in (arm.features.layers if arm.features else ()) if not -depth - 1 <= layer <= depth]
     if wrong:
         raise ConfigError(f"{where}: layer {wrong[0]} of a model with {depth} layers; give 0 (embeddings) to {depth}")
@@ -261,11 +279,18 @@ def _check_measure(plan: Plan, where: str, name: str, measure: Measure) -> None:
         _known(arm, plan.arms.keys(), f"{where}: arms")
     if measure.arms and plan.head.base not in measure.arms:
         raise ConfigError(f"{where}: arms lacks {plan.head.base!r}, which all are compared with")
+    if name == CURVES:
+        raise ConfigError(f"{where}: the picture of pre-training has this name; choose another")
     if (measure.kind == "words" or measure.data in MADE) and plan.corpus is None:
         raise ConfigError(f"{where}: it is made of held-out text, so the table [corpus] is needed")
     if measure.kind == "words":
         if measure.task or measure.data or measure.settings:
             raise ConfigError(f"{where}: task, data and settings are for kind = 'task'")
+        for arm in (arm for arm in plan.arms if name in plan.measured(arm)):
+            if any(plan.arms[source].start is not None for source in plan.sources(arm)):
+                raise ConfigError(
+                    f"{where}: arm {arm!r} begins with a model that has a vocabulary of its own; set arms"
+                )
         return
     if measure.data is None or (measure.task is None and measure.data not in MADE):
         raise ConfigError(f"{where}: kind = 'task' needs task and data")

@@ -17,6 +17,7 @@ from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError, DataError
 from bertkit.system.atomic_files import awaited_lock, write_atomically
 from bertkit.system.console import say
+from bertkit.system.json_files import as_stored, read_json, write_json
 from bertkit.tasks.registry import Task
 from bertkit.tasks.text.csv_task import csv_task
 from bertkit.tokenization import BertTokenizer
@@ -57,6 +58,7 @@ class SharedData:
             say(f"waiting for {self.folder}: {busy}")
 
         with awaited_lock(self.folder / ".lock", busy, waiting=waiting):
+            self._check_corpus()
             tokenizer = self.folder / "tokenizer"
             if not (tokenizer / "tokenizer_config.json").exists():
                 say(f"learning a vocabulary of {self.corpus.vocab_size:,} tokens")
@@ -69,6 +71,15 @@ class SharedData:
             for split in ("train", "dev"):
                 if not (self.folder / split / MANIFEST).exists():
                     prepare(self._paths(split), tokenizer, self.folder / split, workers=1)
+
+    def _check_corpus(self) -> None:
+        """Refuse a folder that was made of other text: names, sizes of files and of the vocabulary."""
+        sizes = {name: (self.data / name).stat().st_size for name in (*self.corpus.train, *self.corpus.dev)}
+        ours, place = as_stored({**self.corpus.model_dump(), "bytes": sizes}), self.folder / "corpus.json"
+        if place.exists() and (theirs := read_json(place, dict)) != ours:
+            changed = ", ".join(key for key in ours if ours[key] != theirs.get(key))
+            raise ConfigError(f"{self.folder} was made of another corpus (other values in {changed}): choose another")
+        write_json(place, ours)
 
     def store(self, split: str) -> TokenStore:
         """The prepared text of a split."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bertkit.metrics.intervals import bootstrap_means, middle_of
@@ -30,7 +30,7 @@ class UnitResult:
 class Comparison:
     """An arm in one measure.
 
-    mean, sd: over ``seeds`` seeds; sd None for one seed. difference: from the base, over ``shared`` seeds that both
+    mean, sd: over ``seeds`` seeds; sd None for one seed. difference: from ``base``, over ``shared`` seeds that both
         have; None for the base itself. interval: 95 % of that difference, seeds and examples resampled in pairs; None
         where there are no sets of examples.
     """
@@ -42,6 +42,7 @@ class Comparison:
     shared: int = 0
     difference: float | None = None
     interval: tuple[float, float] | None = None
+    base: str | None = None
 
     @property
     def verdict(self) -> str:
@@ -55,8 +56,8 @@ class Comparison:
         return "lower" if self.interval[1] < 0 else "no difference seen"
 
 
-def compare(results: Sequence[UnitResult], measure: str, base: str) -> list[Comparison]:
-    """Every arm that has the measure, in the order of ``results``, against the base arm."""
+def compare(results: Sequence[UnitResult], measure: str, base_of: Callable[[str], str]) -> list[Comparison]:
+    """Every arm that has the measure, in the order of ``results``, against its base arm."""
     scores: dict[str, dict[int, UnitResult]] = {}
     for result in results:
         if measure in result.scores:
@@ -64,7 +65,7 @@ def compare(results: Sequence[UnitResult], measure: str, base: str) -> list[Comp
     found = []
     for arm, of_seeds in scores.items():
         values = [result.scores[measure] for result in of_seeds.values()]
-        sd = statistics.stdev(values) if len(values) > 1 else None
+        sd, base = statistics.stdev(values) if len(values) > 1 else None, base_of(arm)
         both = sorted(of_seeds.keys() & scores.get(base, {}).keys())
         if arm == base or not both:
             found.append(Comparison(arm, len(values), statistics.fmean(values), sd))
@@ -77,5 +78,5 @@ def compare(results: Sequence[UnitResult], measure: str, base: str) -> list[Comp
             # The same seeds and the same examples are drawn for both.
             means = zip(bootstrap_means(sides[0]), bootstrap_means(sides[1]), strict=True)
             interval = middle_of([a - b for a, b in means])
-        found.append(Comparison(arm, len(values), statistics.fmean(values), sd, len(both), difference, interval))
+        found.append(Comparison(arm, len(values), statistics.fmean(values), sd, len(both), difference, interval, base))
     return found

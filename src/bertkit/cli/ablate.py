@@ -58,13 +58,13 @@ def ablate(
     from bertkit.ablations.plan import load_plan, plan_names
 
     set_quiet(output.quiet)
-    if list_plans or plan is None:
+    if list_plans:
         if plan is not None or out is not None:
             raise ConfigError("--list stands alone; leave PLAN and --out out")
-        if not list_plans:
-            raise ConfigError(f"give a plan, a TOML file or one of: {', '.join(plan_names())}; see --list")
         _list([load_plan(name) for name in plan_names()], as_json=output.json)
         return
+    if plan is None:
+        raise ConfigError(f"give a plan, a TOML file or one of: {', '.join(plan_names())}; see --list")
     if out is None:
         raise ConfigError("give --out, the folder to write")
     chosen = load_plan(plan, start=model, first_seed=seed)

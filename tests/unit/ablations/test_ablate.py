@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -70,7 +72,7 @@ def test_the_page_says_what_was_found(whole: Path) -> None:
     for content in (page, text):
         for words in ("both directions", "two one-way models", "83.9", "Nothing can be said", "no difference seen"):
             assert words in content
-    for name in ("words", "tags", "order", "loss"):
+    for name in ("words", "tags", "order", "curves"):
         assert f"{name}.png" in text
         assert (whole / f"{name}.png").stat().st_size > 1000
     rows = {row["arm"]: row for row in found["measures"]["tags"]}
@@ -158,6 +160,14 @@ def test_when_the_time_is_over_it_stops_and_says_so(
         ('of = ["left", "right"]', 'of = ["left"]\nstart = "m"', "an arm with of trains no model"),
         ('training = { objective = "next-word" }', "", r"\[arms.left\]: objective='mlm' does not fit .* left-to-right"),
         ("layers = [-1]", "layers = [-1, 3]", r"\[arms.joined\]: layer 3 of a model with 2 layers"),
+        ('title = "two one-way models"', 'title = ""\nbase = "lft"', r"\[arms.joined\]: base = 'lft' is unknown"),
+        ('title = "two one-way models"', 'title = ""\nbase = "joined"', r"\[arms.joined\]: base = 'joined' is unknown"),
+        ("[measures.words]", "[measures.curves]", "the picture of pre-training has this name"),
+        (
+            "[arms.right]",
+            '[arms.big]\ntitle = "big"\nstart = "m"\n[arms.right]',
+            "arm 'big' begins with a model that has",
+        ),
         ("seeds = 2", "seeds = 0", r"\[plan\]: seeds = 0"),
         ('kind = "words"', 'kind = "task"', r"\[measures.words\]: kind = 'task' needs task and data"),
         ("examples = 32", 'task = "ner"', "are for kind = 'task'"),
@@ -211,6 +221,7 @@ def test_other_folders_data_and_shards_are_refused(
         ([*mine, new, "--model", "m"], 2, "leave --model out"),
         ([str(plan)], 2, "give --out"),
         ([], 2, "give a plan"),
+        (["--out", new], 2, "give a plan"),
         (["left-to-rigt", "--out", new], 2, "did you mean 'left-to-right'"),
         ([str(plan), "--list"], 2, "--list stands alone"),
     ]
@@ -220,6 +231,56 @@ def test_other_folders_data_and_shards_are_refused(
         assert not (tmp_path / "o").exists()
     assert (tmp_path / "full" / "thesis.txt").read_text() == "mine"
     assert not (tmp_path / "full" / "plan.json").exists()
+
+
+def test_shared_data_of_another_corpus_are_refused(whole: Path, data: Path, tmp_path: Path) -> None:
+    shared = shutil.copytree(whole / "shared", tmp_path / "shared")
+    plan = load_plan(written(tmp_path, PLAN.replace("vocab_size = 120", "vocab_size = 110")))
+    with pytest.raises(ConfigError, match=r"another corpus \(other values in vocab_size\)"):
+        ablate(plan, tmp_path / "out", data=data, shared=shared)
+    longer = shutil.copytree(data, tmp_path / "data")
+    with (longer / "train.txt").open("a") as file:
+        file.write("\nOne more.\n")
+    with pytest.raises(ConfigError, match="other values in bytes"):
+        ablate(load_plan(written(tmp_path, PLAN)), tmp_path / "longer", data=longer, shared=shared)
+
+
+def test_layers_that_a_given_model_lacks_are_refused_first(whole: Path, data: Path, tmp_path: Path) -> None:
+    model = next((whole / "shared" / "pretrained").iterdir()) / "model"
+    head = PLAN[PLAN.index("[plan]") : PLAN.index("[corpus]")]
+    arms = (
+        '[arms.both]\ntitle = "a"\nstart = "M"\n[arms.layer]\ntitle = "b"\nof = ["both"]\nfeatures = { layers = [3] }\n'
+    )
+    tags = PLAN[PLAN.index("[measures.tags]") : PLAN.index("[measures.order]")]
+    plan = load_plan(written(tmp_path, head + arms + tags), start=str(model))
+    with pytest.raises(ConfigError, match=r"\[arms.layer\]: layer 3 of a model with 2 layers"):
+        ablate(plan, tmp_path / "out", data=data)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_arm_may_have_a_base_of_its_own(whole: Path, data: Path, tmp_path: Path) -> None:
+    """In the measures that its base has; elsewhere the plan's base is taken, as for all others."""
+    copy = shutil.copytree(whole, tmp_path / "out")
+    text = PLAN.replace('title = "two one-way models"', 'title = "two one-way models"\nbase = "left"')
+    found = ablate(load_plan(written(tmp_path, text)), copy, data=data)
+    rows = {row.arm: row for row in found.tables["tags"]}
+    assert (rows["joined"].base, rows["right"].base) == ("left", "both")
+    runs = {(run.arm, run.seed): run for run in found.results}
+    differences = [runs["joined", seed].scores["tags"] - runs["left", seed].scores["tags"] for seed in (0, 1)]
+    assert rows["joined"].difference == pytest.approx(np.mean(differences))
+    assert "two one-way models (from: left-to-right)" in (copy / "README.md").read_text()
+    plan = load_plan("masking")
+    assert plan.base_of("always-mask-vectors", "tags") == "paper-vectors"
+    assert plan.base_of("always-mask", "tags") == "paper"
+
+
+def test_two_plans_that_share_a_model_wait_for_each_other(whole: Path, data: Path, tmp_path: Path) -> None:
+    plan, shared = written(tmp_path), shutil.copytree(whole / "shared", tmp_path / "shared")
+    shutil.rmtree(shared / "pretrained")
+    argv = [sys.executable, "-m", "bertkit", "ablate", str(plan), "--data", str(data), "--shared", str(shared)]
+    started = [subprocess.Popen([*argv, "--out", str(tmp_path / out)]) for out in ("one", "two")]
+    assert [each.wait() for each in started] == [0, 0]
+    assert results(tmp_path / "one") == results(tmp_path / "two")
 
 
 def test_more_seeds_and_other_words_of_the_page_are_the_same_plan(whole: Path, data: Path, tmp_path: Path) -> None:
@@ -261,7 +322,7 @@ def test_paired_intervals() -> None:
     same = [unit("same", seed, rows[seed]) for seed in range(3)]
     better = [unit("better", seed, rows[seed] + 0.05) for seed in range(3)]
     noisy = [unit("noisy", seed, rows[seed][::-1] + 0.01) for seed in range(2)]
-    found = {row.arm: row for row in compare([*base, *same, *better, *noisy], "m", "base")}
+    found = {row.arm: row for row in compare([*base, *same, *better, *noisy], "m", lambda arm: "base")}
     assert found["base"].difference is None
     assert (found["same"].difference, found["same"].interval) == (0.0, (0.0, 0.0))
     assert found["better"].difference == pytest.approx(0.05)
