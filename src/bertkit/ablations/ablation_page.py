@@ -128,9 +128,10 @@ class Ablation(Drawn):
         return self.plan.head.claim if self._paper() else f"{self.plan.head.claim} See {self.plan.head.source}."
 
     def _command(self) -> str:
-        start, seed = self.plan.start, self.plan.first_seed
-        options = [f"--model {quote(start)}"] * (start is not None) + [f"--seed {seed}"] * (seed != 0)
-        return " ".join(["bertkit ablate", quote(self.plan.asked), "--data DATA", *options, "--out DIR"])
+        plan = self.plan
+        model = "" if plan.start is None else f" --model {quote(plan.start)}"
+        seed = f" --seed {plan.first_seed}" if plan.first_seed else ""
+        return f"bertkit ablate {quote(plan.asked)} --data DATA{model}{seed} --out DIR"
 
     def _progress(self) -> str:
         cost = self.plan.cost()
