@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: Slowest tests that ``--durations-to`` lists.
-SHOWN = 50
+SHOWN = 400
 
 hypothesis.settings.register_profile("change", max_examples=30, deadline=None)
 hypothesis.settings.register_profile("campaign", max_examples=500, deadline=None)

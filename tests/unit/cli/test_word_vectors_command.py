@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bertkit
 from bertkit import cli
+from bertkit.sentence_transformers import SentenceTransformer
+from bertkit.server.open_model import OpenModel
 from pipeline_helpers import save_tiny
 
 pytestmark = pytest.mark.slow
@@ -79,3 +82,26 @@ def test_other_commands_take_the_folder(words: Path, tmp_path: Path, capsys: pyt
     assert (code, "word vectors" in out) == (0, True)
     code, _, err = run(capsys, "classify", "x", "--model", str(words))
     assert (code, "without an encoder or a head" in err) == (4, True)
+
+
+def test_whatever_takes_a_sentence_encoder_takes_the_folder(
+    words: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = tmp_path / "texts.csv"
+    rows = [f"the {word} is {how},{how}" for word in ("film", "scene", "end", "world") for how in ("good", "bad")]
+    texts.write_text("\n".join(("text,label", *rows)) + "\n")
+    given = str(texts), "--model", str(words)
+    out = tmp_path / "map.html"
+    for command in (["topics", *given], ["duplicates", *given], ["visualize", "embeddings", *given, "--out", str(out)]):
+        code, said, err = run(capsys, *command)
+        assert (code, bool(said)) == (0, True), err
+    code, said, _ = run(capsys, "embed", "--model", str(words), "the film is good", "--json")
+    vector = json.loads(said)["embedding"]
+    assert code == 0
+    found = (
+        SentenceTransformer(str(words)).encode(["the film is good"])[0],
+        bertkit.BertVectorizer(str(words)).fit_transform(["the film is good"])[0],
+        OpenModel(words).answer("embed", ["the film is good"], {}).values[0],
+    )
+    for each in found:
+        np.testing.assert_allclose(each, vector, atol=1e-5)

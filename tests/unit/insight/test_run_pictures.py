@@ -210,3 +210,15 @@ def test_an_evaluation_draws_its_own_pictures(runs: Path, tmp_path: Path, capsys
         "evaluation-reliability-dev.png",
     }
     assert visualize.confusion(run).num_rows == 60
+
+
+def test_runs_of_the_first_release_are_drawn() -> None:
+    old = Path(__file__).resolve().parents[2] / "compatibility" / "first_release" / "finetuned"
+    rows = lines(old / "text" / "predictions-dev.jsonl")
+    right = sum(row["gold"] == row["predicted"] for row in rows)
+    assert f"{right / len(rows):.1%} right" in visualize.confusion(old / "text").render()
+    assert f"{len(rows) - right} mistakes" in visualize.errors(old / "text").render()
+    steps = [record["step"] for record in lines(old / "text" / "log.jsonl") if "event" not in record]
+    assert f"{steps[-1]} steps" in visualize.training(old / "text").render()
+    with pytest.raises(CheckpointError, match="has no log.jsonl"):
+        visualize.training(old / "ner")
