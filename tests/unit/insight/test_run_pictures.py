@@ -220,5 +220,5 @@ def test_runs_of_the_first_release_are_drawn() -> None:
     assert f"{len(rows) - right} mistakes" in visualize.errors(old / "text").render()
     steps = [record["step"] for record in lines(old / "text" / "log.jsonl") if "event" not in record]
     assert f"{steps[-1]} steps" in visualize.training(old / "text").render()
-    with pytest.raises(CheckpointError, match="has no log.jsonl"):
+    with pytest.raises(CheckpointError, match=r"has no log\.jsonl"):
         visualize.training(old / "ner")
