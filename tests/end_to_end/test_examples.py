@@ -153,6 +153,18 @@ def test_sentiment_of_tweets_is_learned_on_a_frozen_encoder(minilm: Path, shared
     assert all(torch.equal(p, before[name]) and not p.requires_grad for name, p in model.named_parameters())
 
 
+def test_maps_and_attention_are_drawn_by_their_scripts(minilm: Path, shared: Path, tmp_path: Path) -> None:
+    """On a few rows; what they show is looked at below."""
+    data = shared / "data" / "tweet_sentiment" / "train.csv.xz"
+    maps = ["--data", str(data), "--rows", "100", "--out", str(tmp_path / "maps")]
+    example("maps_of_tweets").main([*maps, "--model", str(minilm)])
+    assert {"tweets-pca.png", "tweets-tsne.png", "bank-0.png"} < {path.name for path in (tmp_path / "maps").iterdir()}
+    module = example("attention_of_a_sentence")
+    found = module.heads_of_a_sentence(minilm, module.TEXT, tmp_path)
+    assert found.maps["encoder"].values.shape[:2] == (6, 12)
+    assert {"heads.png", "attention.html"} <= {path.name for path in tmp_path.iterdir()}
+
+
 @pytest.mark.campaign
 def test_maps_of_tweets_and_of_the_word_bank(
     minilm: Path, shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
