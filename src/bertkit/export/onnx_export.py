@@ -245,7 +245,10 @@ def load_for_export(name_or_path: str | Path, task: str | None = None) -> Export
     loader = None if head is None else getattr(auto, f"AutoModelFor{head}" if head else "AutoModel", None)
     if loader is None:
         named = f"names the class {saved}, which cannot be exported" if saved else "does not say what the model is for"
-        raise ConfigError(f"{folder / CONFIG} {named}; give a task: {', '.join(HEADS)}")
+        raise ConfigError(
+            f"{folder / CONFIG} {named}; give a task: {', '.join(HEADS)}; a command without --task needs the class in "
+            f'config.json, for example "architectures": ["{BertModel.__name__}"]'
+        )
     model = loader.from_pretrained(path)
     settings = settings_for_use(folder)
     # The encoder of a sentence model may have kept its masked-LM head; modules of sparse vectors have no such pooling.

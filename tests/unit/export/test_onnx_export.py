@@ -252,6 +252,13 @@ def test_only_our_encoders_are_taken_for_a_bare_encoder(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=rf"class {other}.*; give a task: feature-extraction, fill-mask"):
             onnx_export.load_for_export(folder)
         assert type(onnx_export.load_for_export(folder, "feature-extraction")[0]) is bertkit.BertModel
+    (folder / "config.json").write_text(json.dumps({**values, "architectures": None}))
+    with pytest.raises(ConfigError, match="does not say what the model is for; give a task") as caught:
+        onnx_export.load_for_export(folder)
+    said = '{"architectures": ["BertModel"]}'  # what to write where a command has no --task
+    assert said[1:-1] in str(caught.value)
+    (folder / "config.json").write_text(json.dumps({**values, **json.loads(said)}))
+    assert type(onnx_export.load_for_export(folder)[0]) is bertkit.BertModel
 
 
 def test_the_layouts_of_the_graph_are_those_of_the_model(classifier: Path) -> None:
