@@ -100,14 +100,16 @@ def pack(
         targets: see :class:`Batch`.
 
     Raises:
-        InputError: no sequence at all, an empty sequence, or segments of another length than their sequence.
+        InputError: no sequence at all, an empty sequence, segments of another number or length than the sequences.
     """
     lengths = tuple(len(ids) for ids in sequences)
-    _check_lengths(lengths)
+    _check_lengths(lengths, "sequence {row} has no token at all")
     input_ids = torch.cat([torch.as_tensor(ids, dtype=torch.int64) for ids in sequences])
     if token_type_ids is None:
         segments = torch.zeros_like(input_ids)
     else:
+        if len(sequences) != len(token_type_ids):
+            raise InputError(f"{len(sequences)} sequences but token_type_ids of {len(token_type_ids)}")
         for row, (ids, types) in enumerate(zip(sequences, token_type_ids, strict=True)):
             if len(ids) != len(types):
                 raise InputError(f"sequence {row} has {len(ids)} token ids but {len(types)} token_type_ids")
@@ -203,11 +205,12 @@ def split_by_budget(
     return parts
 
 
-def _check_lengths(lengths: Sequence[int]) -> None:
+def _check_lengths(lengths: Sequence[int], told: str) -> None:
+    """Refuse a batch without sequences, or with an empty one: ``told`` with its number as ``row``."""
     if not lengths:
         raise InputError("the batch is empty: give at least one sequence")
     if 0 in lengths:
-        raise InputError(f"sequence {list(lengths).index(0)} has no token at all (its attention_mask is all 0)")
+        raise InputError(told.format(row=list(lengths).index(0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +303,7 @@ def pack_padded(
             rows = mask.flatten().nonzero().squeeze(1)
             if longest_with_gaps is not None:
                 _check_gaps(mask, longest_with_gaps)
-    _check_lengths(lengths)
+    _check_lengths(lengths, "row {row} has no token at all: its attention_mask is all 0")
     padding = Padding(rows, shape)
     if inputs_embeds is not None and inputs_embeds.shape[:2] != shape:
         raise InputError(

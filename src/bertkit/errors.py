@@ -43,7 +43,7 @@ class SettingsFileError(ConfigError):
 
 
 class InputError(BertkitError, ValueError):
-    """A call is wrong: an empty batch, a text that is too long, tensors of the wrong shape or type."""
+    """A call is wrong: an empty batch, settings that exclude each other, tensors of the wrong shape or type."""
 
 
 class TextError(InputError):

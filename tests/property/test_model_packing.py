@@ -211,7 +211,10 @@ IDS = torch.ones(2, 3, dtype=torch.int64)
         ({"input_ids": IDS[:, :0]}, "batch is empty"),
         ({"input_ids": IDS * 50}, r"input_ids has 50, outside 0 \.\.\. 49"),
         ({"input_ids": -IDS}, "input_ids has -1"),
-        ({"input_ids": IDS, "attention_mask": torch.tensor([[1, 1, 1], [0, 0, 0]])}, "sequence 1 has no token"),
+        (
+            {"input_ids": IDS, "attention_mask": torch.tensor([[1, 1, 1], [0, 0, 0]])},
+            "row 1 has no token at all: its attention_mask is all 0",
+        ),
         ({"input_ids": IDS, "attention_mask": torch.ones(2, 4)}, "attention_mask must have the shape"),
         ({"input_ids": IDS, "token_type_ids": IDS + 1}, "token_type_ids has 2"),
         ({"input_ids": IDS.new_ones(1, 65)}, "position_ids has 64.*Truncate"),
@@ -252,3 +255,18 @@ def test_output_reads_like_a_mapping_and_a_tuple():
     with pytest.raises(KeyError, match="attentions"):
         out["attentions"]
     assert isinstance(MODELS["BertModel"], BertModel)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "segments", "told"),
+    [
+        ([], None, "the batch is empty"),
+        ([[1], []], None, "sequence 1 has no token at all"),
+        ([[1, 2], [3]], [[0, 0]], "2 sequences but token_type_ids of 1"),
+        ([[1, 2]], [[0, 0], [0]], "1 sequences but token_type_ids of 2"),
+        ([[1, 2], [3]], [[0, 0], [0, 1]], "sequence 1 has 1 token ids but 2 token_type_ids"),
+    ],
+)
+def test_sequences_that_cannot_be_packed(sequences, segments, told):
+    with pytest.raises(InputError, match=f"{told}(: give at least one sequence)?$"):
+        pack(sequences, segments)

@@ -130,7 +130,11 @@ def run_benchmark(
 
 
 def _int8_folder(path: Path, int8: str | Path | None) -> Path | None:
-    """The model in 8 bits; ConfigError if it is none, or not one of the model in ``path``, or that is one itself."""
+    """The folder of the model in 8 bits, if one is given.
+
+    Raises:
+        ConfigError: ``path`` is itself in 8 bits, or the folder is not, or it was made from another model.
+    """
     if _is_in_8_bits(path):
         raise ConfigError(f"{path} is in 8 bits; name the original model first, and this one with --int8 {path}")
     if int8 is None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
+from signal import Signals
 from threading import Thread
 from typing import Any, Self
 
@@ -23,6 +24,8 @@ PREPARE_S, ANSWER_S = 3600.0, 900.0
 LOOK_S = 0.2
 #: What keeps ONNX Runtime and the libraries of the Hub from collecting facts of the machine.
 NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"}
+#: The signal by which a system that runs out of memory ends a process; Windows has no name for it.
+KILL = 9
 #: What a process says once its model is loaded.
 READY = '{"ready": true}\n'
 
@@ -139,6 +142,10 @@ class RuntimeProcess:
         self._lines.put("")
 
     def _ended(self) -> ResourceError:
+        code = self._process.wait()
+        if code < 0:  # what it said last has nothing to do with that
+            reason = "; perhaps memory ran out" if -code == KILL else ""
+            return ResourceError(f"the process of {self.mode} was ended by {_named(-code)}{reason}")
         text = self._log.read_text(encoding="utf-8", errors="replace")
         lines = [line for line in text.splitlines() if line.strip()]
         words = lines[-1][:200] if lines else "it left no message"
@@ -154,3 +161,8 @@ class RuntimeProcess:
         assert self._process.stdin is not None
         with suppress(OSError):  # of a request that it did not read any more
             self._process.stdin.close()
+
+
+def _named(signal: int) -> str:
+    """Real-time signals have numbers only."""
+    return Signals(signal).name if signal in list(Signals) else f"signal {signal}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -21,11 +21,15 @@ PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Software that runs a model, and the packages it needs; bertkit itself needs its last one for exports only."""
+    """Software that runs a model, and the packages it needs; bertkit itself needs its last one for exports only.
+
+    int8_packages: those that int8 needs besides.
+    """
 
     name: str
     packages: tuple[str, ...]
     precisions: tuple[str, ...]
+    int8_packages: tuple[str, ...] = ()
 
     @property
     def script(self) -> Path:
@@ -38,7 +42,7 @@ PEERS = {
     peer.name: peer
     for peer in (
         Runtime("onnxruntime", ("onnxruntime", "onnx", "transformers", "torch"), ("fp32", "int8")),
-        Runtime("openvino", ("openvino", "onnx", "transformers", "torch"), ("fp32", "bf16", "int8")),
+        Runtime("openvino", ("openvino", "onnx", "transformers", "torch"), ("fp32", "bf16", "int8"), ("nncf",)),
         Runtime("ctranslate2", ("ctranslate2", "transformers", "torch"), ("fp32", "int8")),
         Runtime("transformers", ("transformers", "torch"), ("fp32", "bf16")),
     )
@@ -73,7 +77,7 @@ INT8 = Mode(BERTKIT, "int8")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is measured: modes, the reference first; versions of packages; peers that are not installed."""
+    """What is measured: modes, the reference first; versions of packages; peers and modes that lack packages."""
 
     modes: tuple[Mode, ...]
     versions: dict[str, dict[str, str]]
@@ -95,16 +99,17 @@ def choose(
     wanted = _wanted_precisions(precisions, processor, has_int8=has_int8)
     peers = [PEERS[name] for name in (PEERS if against is None else dict.fromkeys(against))]
     found = _versions(python, peers)
-    missing = {peer.name: [package for package in peer.packages if package not in found] for peer in peers}
-    absent = tuple(name for name, packages in missing.items() if packages)
+    missing = _missing(peers, wanted, found)
+    absent = tuple(missing)
     if against is not None and absent:
-        packages = sorted({package for name in absent for package in missing[name]})
+        packages = sorted({package for packages in missing.values() for package in packages})
         raise MissingExtraError(
             f"comparing with {', '.join(absent)} needs {', '.join(packages)}, not installed for {python}. Run: "
             f"{python} -m pip install {' '.join(packages)}"
         )
     runtimes = [BERTKIT, *(peer for peer in peers if peer.name not in absent)]
     modes = [Mode(runtime, each) for runtime in runtimes for each in runtime.precisions if each in wanted]
+    modes = [mode for mode in modes if str(mode) not in absent]
     versions = {"bertkit": _versions(sys.executable, [BERTKIT]), "peers": found}
     return Choice(tuple(dict.fromkeys([REFERENCE, *modes])), versions, absent)
 
@@ -123,14 +128,26 @@ def _wanted_precisions(precisions: Sequence[str] | None, processor: Processor, *
     return [name for name in precisions or PRECISIONS if name != "bf16" or processor.has_bf16]
 
 
+def _missing(peers: Sequence[Runtime], wanted: Sequence[str], found: Mapping[str, str]) -> dict[str, list[str]]:
+    """The packages that each peer lacks, or its int8 alone; without those that lack none."""
+    missing = {}
+    for peer in peers:
+        packages = (*peer.packages, *(peer.int8_packages if "int8" in wanted else ()))
+        if lacking := [package for package in packages if package not in found]:
+            only_int8 = set(lacking) <= set(peer.int8_packages)
+            missing[str(Mode(peer, "int8")) if only_int8 else peer.name] = lacking
+    return missing
+
+
 def _versions(python: str, peers: Sequence[Runtime]) -> dict[str, str]:
-    names = sorted({package for peer in peers for package in peer.packages})
+    names = sorted({package for peer in peers for package in (*peer.packages, *peer.int8_packages)})
     if not names:
         return {}
     try:
         done = subprocess.run(
             [python, str(PEERS_FOLDER / "versions.py"), *names], capture_output=True, text=True, check=True
         )
-    except (OSError, subprocess.CalledProcessError) as error:
+        found: dict[str, str | None] = json.loads(done.stdout)
+    except (OSError, subprocess.CalledProcessError, ValueError) as error:
         raise ConfigError(f"{python} is not a Python interpreter that runs here: {error}") from None
-    return {name: found for name, found in json.loads(done.stdout).items() if found is not None}
+    return {name: version for name, version in found.items() if version is not None}

@@ -37,11 +37,13 @@ class Closeness:
         neighbour = f"same nearest neighbour {100 * self.near_neighbour:g}%"
         return f"cosine {self.cosine_mean:g} (1st percentile {self.cosine_p1:g}), {neighbour}"
 
+    def cosines(self) -> str:
+        """Without the neighbours."""
+        return f"cosine {self.cosine_mean:.5f} (1st percentile {self.cosine_p1:.5f})"
+
     def __str__(self) -> str:
-        return (
-            f"cosine {self.cosine_mean:.5f} (1st percentile {self.cosine_p1:.5f}), same nearest neighbour "
-            f"{self.near_neighbour:.1%} ({self.same_neighbour:.1%} without ties)"
-        )
+        neighbours = f"{self.near_neighbour:.1%} ({self.same_neighbour:.1%} without ties)"
+        return f"{self.cosines()}, same nearest neighbour {neighbours}"
 
 
 #: What int8 and bf16 must reach to be used.

@@ -30,6 +30,17 @@ def module_view(model: ModuleT, replacement: Callable[[nn.Module], nn.Module | N
     return found
 
 
+def own_view(model: ModuleT) -> ModuleT:
+    """A second tree of modules in eval mode that may be changed; the parameters are the same, their tables are not.
+
+    While torch traces a module, its tables hold tensors without values, which no other thread must compute with.
+    """
+    view = module_view(model, lambda module: None)
+    for module in view.modules():
+        module._parameters, module._buffers = dict(module._parameters), dict(module._buffers)
+    return view
+
+
 def _view(
     module: nn.Module, replacement: Callable[[nn.Module], nn.Module | None], seen: dict[nn.Module, nn.Module]
 ) -> nn.Module:

@@ -34,7 +34,7 @@ from bertkit.config.config_file import CONFIG, checkpoint_folder
 from bertkit.config.decision import read_decision, write_decision
 from bertkit.config.families import FAMILIES
 from bertkit.engine.export_folder import FILES, MANIFEST, WEIGHTS, Variant, checksums_of, is_export
-from bertkit.engine.module_views import eval_view
+from bertkit.engine.module_views import own_view
 from bertkit.errors import ConfigError, InputError, did_you_mean, require, shorten
 from bertkit.export.onnx_check import NUM_CHECKS, check_graph
 from bertkit.export.onnx_graph import Graph, PackedGraph, PaddedGraph, traceable
@@ -126,7 +126,7 @@ def export_onnx(
 ) -> Exported:
     """Write a model as ONNX, with ``config.json`` (labels included), its tokenizer and a ``README.md`` for its users.
 
-    model: any model class, in float32 on the CPU; it is not changed.
+    model: any model class, in float32 on the CPU; it is not changed, and other threads may use it meanwhile.
     folder: must not exist, or be empty. It is written whole or not at all.
     variants: which graphs to write; they share one file of weights.
     check: run every graph with ONNX Runtime on batches of random shapes and compare it with the model.
@@ -140,7 +140,7 @@ def export_onnx(
     for package in ("onnx", "onnxscript", *(("onnxruntime",) if check else ())):
         require(package, extra="onnx", needed_for="exporting to ONNX")
     make_folder(target.parent)
-    model, size = eval_view(model), _num_bytes(model)
+    model, size = own_view(model), _num_bytes(model)
     precision: Literal["fp32", "int8"] = "fp32" if model.quantization is None else "int8"
     exported = Exported(target, type(model).__name__, precision, opset, {}, [])
     with disk_guard(target.parent, size, what="the exported model"), new_folder(target) as draft:
@@ -245,7 +245,10 @@ def load_for_export(name_or_path: str | Path, task: str | None = None) -> Export
     loader = None if head is None else getattr(auto, f"AutoModelFor{head}" if head else "AutoModel", None)
     if loader is None:
         named = f"names the class {saved}, which cannot be exported" if saved else "does not say what the model is for"
-        raise ConfigError(f"{folder / CONFIG} {named}; give a task: {', '.join(HEADS)}")
+        raise ConfigError(
+            f"{folder / CONFIG} {named}; give a task: {', '.join(HEADS)}; a command without --task needs the class in "
+            f'config.json, for example "architectures": ["{BertModel.__name__}"]'
+        )
     model = loader.from_pretrained(path)
     settings = settings_for_use(folder)
     # The encoder of a sentence model may have kept its masked-LM head; modules of sparse vectors have no such pooling.

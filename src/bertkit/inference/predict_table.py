@@ -27,8 +27,8 @@ def predict_table(run: str | Path | Run, columns: Mapping[str, Values], places: 
 
     Of texts with labels these are ``predicted``, ``probability`` (of that label), ``p_LABEL`` of each label,
     ``truncated`` and ``empty``; of other kinds what their answers hold. Numbers are numpy arrays, anything else lists.
-    Where the table has a column of such a name, ours is called ``bertkit_NAME``. A table without rows gets no further
-    columns.
+    Where the table has a column of such a name, in whatever case, ours is called ``bertkit_NAME``. A table without rows
+    gets no further columns.
 
     run: a run folder, a checkpoint with a sequence classifier, or what :func:`open_any_run` returned, which is loaded
         once for many tables.

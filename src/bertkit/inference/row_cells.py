@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 from bertkit.system.untrusted_files import Json
 
@@ -13,8 +14,17 @@ Table = dict[str, list[Json | tuple[float | None, ...]]]
 
 
 def own_name(field: str, taken: Collection[str]) -> str:
-    """What a field of ours is called in rows that have the columns ``taken`` as well."""
-    while field in taken:
+    """What a field of ours is called in rows that have the columns ``taken`` as well.
+
+    Spark, SQL and tables of Excel read ``Text`` and ``text`` as one name.
+    """
+    return _own_name(field, tuple(taken)) if taken else field
+
+
+@lru_cache(maxsize=4096)  # asked for each cell
+def _own_name(field: str, taken: tuple[str, ...]) -> str:
+    lower = {name.lower() for name in taken}
+    while field.lower() in lower:
         field = OWN + field
     return field
 

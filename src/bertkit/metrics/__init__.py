@@ -1,4 +1,6 @@
-"""Scores of predictions and of rankings, confidence intervals, calibration, tags, ROUGE, BM25: numpy only.
+"""Scores of predictions and of rankings, confidence intervals, calibration, tags, ROUGE, BM25.
+
+They need numpy only, but for :func:`~bertkit.metrics.calibration.fit_temperature`, which needs scipy.
 
 The metrics of GLUE are importable from here; ``multilabel``, ``calibration``, ``tags``, ``rouge``, ``ranking`` and
 ``bm25`` are modules of their own.

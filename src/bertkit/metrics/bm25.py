@@ -16,9 +16,10 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from bertkit.metrics.fusion import best_of
 from bertkit.ragged import boundaries_of
 
-#: How soon more of the same word stops to count, and how much long documents are marked down.
+#: How soon further occurrences of a word stop adding to the score, and how much long documents are marked down.
 K1, B = 1.2, 0.75
 #: Scripts written without spaces: their text is cut at vowel signs, for lack of better places.
 _NO_BLANKS = (("\u0e00", "\u0eff"), ("\u1000", "\u109f"), ("\u1780", "\u17ff"))
@@ -81,7 +82,5 @@ class BM25:
         """Numbers and scores of the best documents that share a word with the query, best first; ties in order."""
         scores = self.scores(query)
         found = np.flatnonzero(scores)
-        if len(found) > k:  # sort few: those above the k-th score, and its equals
-            found = found[scores[found] >= np.partition(scores[found], -k)[-k]] if k else found[:0]
-        best = found[np.argsort(-scores[found], kind="stable")][:k]
-        return best, scores[best]
+        places, best = best_of(scores[found], k)
+        return found[places], best

@@ -1,4 +1,4 @@
-"""Calibrated probabilities, and thresholds chosen for a metric: fitted on labelled rows, in numpy.
+"""Calibrated probabilities, and thresholds chosen for a metric: fitted on labelled rows.
 
 *Temperature* (Guo et al. 2017, "On Calibration of Modern Neural Networks"): logits are divided by one number, which
 keeps the order of the labels and matches confidence to accuracy. *Thresholds*: the probability from
@@ -99,7 +99,8 @@ def log_loss(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
 def fit_temperature(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     """The temperature that minimizes the log loss of logits ``(n, C)``, by right labels ``(n,)`` or 0 and 1 ``(n, C)``.
 
-    It is over 1 if the model was overconfident, and 1 if none makes a difference or every row is right.
+    It is over 1 if the model was overconfident, and 1 if none makes a difference or every row is right. It
+    needs scipy, which bertkit-lite does without. InputError: no rows, or logits that are not finite.
     """
     from scipy.optimize import minimize_scalar
 

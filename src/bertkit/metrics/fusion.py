@@ -9,11 +9,14 @@ Letters of the array shapes: Q queries, N texts, K best.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import numpy.typing as npt
 
 from bertkit.ragged import Floats, Ints
 
+FloatT = TypeVar("FloatT", bound=np.floating)
 #: How much the scores of vectors count where nothing is said; words count the rest.
 SHARE = 0.8
 
@@ -35,7 +38,7 @@ def mixed(vectors_QN: npt.NDArray[np.floating], words_QN: npt.NDArray[np.floatin
     return found
 
 
-def best_of(scores_N: Floats, k: int) -> tuple[Ints, Floats]:
+def best_of(scores_N: npt.NDArray[FloatT], k: int) -> tuple[Ints, npt.NDArray[FloatT]]:
     """Numbers and scores of the ``k`` best, best first; equal ones in their order."""
     if k < len(scores_N):
         places = np.flatnonzero(scores_N >= np.partition(scores_N, -k)[-k])

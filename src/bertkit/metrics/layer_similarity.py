@@ -1,8 +1,10 @@
 """How similar the representations of the same examples are in two layers, of one model or of two.
 
-Linear CKA (Kornblith et al. 2019), which a rotation or another size of a space does not change, by the unbiased
-estimate of HSIC (Song et al. 2012), as in Nguyen et al. 2021: by the usual one all layers are similar that have more
-numbers than there are examples. Letters of the array shapes: L and M layers, N examples, D numbers of a vector.
+This is linear CKA (Kornblith et al. 2019), which stays the same if a space is rotated or scaled. HSIC is estimated
+without bias (Song et al. 2012), as in Nguyen et al. 2021: with the usual, biased estimate, any two layers look similar
+whose vectors have more numbers than there are examples.
+
+Letters of the array shapes: L and M layers, N examples, D numbers of a vector.
 """
 
 from __future__ import annotations

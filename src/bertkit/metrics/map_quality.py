@@ -47,7 +47,10 @@ def neighbour_accuracy(vectors_ND: npt.ArrayLike, labels_N: npt.ArrayLike, neigh
     """
     vectors, labels = np.asarray(vectors_ND, np.float64), np.asarray(labels_N, np.int64)
     if len(labels) != len(vectors) or not 1 <= neighbours < len(labels):
-        raise InputError(f"neighbours={neighbours} of {len(vectors)} vectors and {len(labels)} labels")
+        raise InputError(
+            f"neighbours={neighbours} of {len(vectors)} vectors and {len(labels)} labels: expected as many labels, and "
+            "neighbours from 1 to less than their number"
+        )
     right = 0
     for rows, distances_RN in _distances(vectors):
         votes_RK = labels[np.argpartition(distances_RN, neighbours - 1, axis=1)[:, :neighbours]]

@@ -34,7 +34,9 @@ def nearest(
     if queries_QD.ndim != 2 or documents_ND.ndim != 2 or queries_QD.shape[1] != documents_ND.shape[1]:
         raise InputError(f"vectors of one width are compared, got {queries_QD.shape} and {documents_ND.shape}")
     if k < 1 or not len(documents_ND):
-        raise InputError(f"k={k} nearest of {len(documents_ND)} documents: give k from 1, and a document at least")
+        raise InputError(
+            f"k={k} nearest of {len(documents_ND)} documents: give k of 1 or more, and at least one document"
+        )
     numbers = np.empty((len(queries_QD), min(k, len(documents_ND))), np.int64)
     scores = np.empty(numbers.shape, np.float32)
     for first in range(0, len(queries_QD), QUERIES):

@@ -223,7 +223,7 @@ def _search(
             return made, tuple(kept), found
     raise CheckpointError(
         f"in {scheme.bits} bits the answers change too much: {found}, even with {len(kept)} of {len(matrices)} "
-        f"matrices in float32; needed are at least {NEAR_ENOUGH.as_limit()}. Nothing was written"
+        f"matrices in float32, where {NEAR_ENOUGH.as_limit()} or more is needed. Nothing was written"
     )
 
 

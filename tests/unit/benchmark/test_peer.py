@@ -165,3 +165,32 @@ def test_a_process_answers_requests_until_its_input_ends(texts: Path, tmp_path: 
         assert 5e6 < memory < 1e9
         process.stdin.close()  # type: ignore[union-attr]
         assert process.wait(10) == 0
+
+
+def test_half_a_graph_is_not_taken_for_a_whole_one(
+    peer: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnx_files
+
+    optimizer = pytest.importorskip("onnxruntime.transformers.optimizer")
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    (tmp_path / "config.json").write_text('{"num_attention_heads": 2, "hidden_size": 8}')
+    setup = peer.Setup(tmp_path, tmp_path, "int8", 1)
+    full = True
+
+    def write(path: str | Path) -> None:
+        Path(path).write_text("half")
+        if full:
+            raise OSError("the disk is full")
+        Path(path).write_text("whole")
+
+    monkeypatch.setattr(optimizer, "optimize_model", lambda *_, **__: SimpleNamespace(save_model_to_file=write))
+    monkeypatch.setattr(quantization, "quantize_dynamic", lambda source, path, **_: write(path))
+    (tmp_path / "model.onnx").touch()
+    for made in (onnx_files.fused_graph_of, onnx_files.int8_graph_of):
+        full = True
+        with pytest.raises(OSError, match="full"):
+            made(setup)
+        full = False
+        assert made(setup).read_text() == "whole"
+    assert not list(tmp_path.glob("*draft*"))

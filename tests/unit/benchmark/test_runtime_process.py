@@ -57,6 +57,19 @@ def test_a_process_that_ends_leaves_its_last_words(script: Callable[[str], Launc
     prepare(script(READY), PEER)
 
 
+@pytest.mark.parametrize(
+    ("signal", "told"), [("SIGKILL", "SIGKILL; perhaps memory ran out"), ("SIGTERM", "SIGTERM"), ("SIGSEGV", "SIGSEGV")]
+)
+def test_a_signal_is_told(script: Callable[[str], Launch], signal: str, told: str) -> None:
+    """Not the line that happened to be written before."""
+    launch = script(
+        "import os, signal, sys\nprint('all is well', file=sys.stderr, flush=True)\n"
+        f"os.kill(os.getpid(), signal.{signal})\n"
+    )
+    with pytest.raises(ResourceError, match=rf"^the process of transformers fp32 was ended by {told}$"):
+        prepare(launch, PEER)
+
+
 @pytest.mark.slow
 def test_a_process_that_hangs_is_ended(script: Callable[[str], Launch], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime_process, "ANSWER_S", 0.5)

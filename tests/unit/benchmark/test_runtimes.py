@@ -42,6 +42,32 @@ def test_what_is_installed_is_measured(bare: str) -> None:
     assert (without.versions["peers"], without.absent) == ({}, tuple(PEERS))
 
 
+@pytest.fixture
+def without_nncf(tmp_path: Path) -> str:
+    """An interpreter with the packages of OpenVINO in fp32, as their metadata say."""
+    for package in PEERS["openvino"].packages:
+        (tmp_path / f"{package}-1.0.dist-info").mkdir()
+        (tmp_path / f"{package}-1.0.dist-info" / "METADATA").write_text(f"Name: {package}\nVersion: 1.0\n")
+    path = tmp_path / "python"
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}" exec "{sys.executable}" -S "$@"\n')
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_openvino_in_8_bits_needs_nncf(without_nncf: str, tmp_path: Path) -> None:
+    with pytest.raises(MissingExtraError, match=r"comparing with openvino int8 needs nncf, not installed"):
+        choose(["openvino"], ["int8", "fp32"], without_nncf, PLAIN, has_int8=True)
+    assert "openvino fp32" in map(str, choose(["openvino"], ["fp32"], without_nncf, PLAIN).modes)
+    choice = choose(None, None, without_nncf, PLAIN)
+    assert "openvino int8" in choice.absent
+    assert [mode.precision for mode in choice.modes if mode.runtime.name == "openvino"] == ["fp32"]
+    (tmp_path / "nncf-3.0.dist-info").mkdir()
+    (tmp_path / "nncf-3.0.dist-info" / "METADATA").write_text("Name: nncf\nVersion: 3.0\n")
+    choice = choose(["openvino"], ["int8", "fp32"], without_nncf, PLAIN, has_int8=True)
+    assert "openvino int8" in map(str, choice.modes)
+    assert choice.versions["peers"]["nncf"] == "3.0"
+
+
 def test_peers_and_precisions_can_be_chosen() -> None:
     choice = choose(["transformers", "transformers"], ["bf16"], sys.executable, WIDE)
     assert list(map(str, choice.modes)) == ["bertkit fp32", "bertkit bf16", "transformers bf16"]
@@ -75,3 +101,8 @@ def test_what_cannot_be_measured_is_an_error(bare: str, tmp_path: Path) -> None:
         choose(["ctranslate2"], None, bare, WIDE)
     with pytest.raises(ConfigError, match="is not a Python interpreter that runs here"):
         choose(["ctranslate2"], None, str(tmp_path / "no-python"), WIDE)
+    other = tmp_path / "other"
+    other.write_text("#!/bin/sh\necho Welcome\n")
+    other.chmod(other.stat().st_mode | stat.S_IXUSR)
+    with pytest.raises(ConfigError, match="other is not a Python interpreter that runs here"):
+        choose(["ctranslate2"], None, str(other), WIDE)

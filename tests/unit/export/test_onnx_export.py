@@ -19,7 +19,7 @@ from bertkit import BertConfig, BertTokenizer
 from bertkit.cli import main
 from bertkit.config.decision import read_decision
 from bertkit.errors import CheckpointError, ConfigError, InputError
-from bertkit.export import onnx_export, onnx_graph
+from bertkit.export import onnx_check, onnx_export, onnx_graph
 from bertkit.export.onnx_export import check_graph, export_onnx
 from bertkit.inference.onnx_model import OnnxModel, open_session
 from pipeline_helpers import save_tiny
@@ -174,6 +174,20 @@ def test_the_check_sees_another_model(classifier: Path, exported: Path) -> None:
             check_graph(exported / name, model, variant)
 
 
+def test_the_longest_text_that_is_checked(classifier: Path, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph with fewer positions than the model passes if no text has more, and its failure is told."""
+    model = bertkit.BertForSequenceClassification.from_pretrained(classifier)
+    weights, table = model.state_dict(), "bert.embeddings.position_embeddings.weight"
+    longer = bertkit.BertForSequenceClassification(model.config.replace(max_position_embeddings=64)).eval()
+    longer.load_state_dict({**weights, table: torch.cat([weights[table], weights[table][:16]])})
+    graph = exported / "model_packed.onnx"
+    told = r"^model_packed\.onnx fails for sequences of \[64, 2\] tokens: .*\. Nothing was written$"
+    with pytest.raises(CheckpointError, match=told):
+        check_graph(graph, longer, "packed")
+    monkeypatch.setattr(onnx_check, "MOST_TOKENS", 48)
+    assert check_graph(graph, longer, "packed") <= 1e-4
+
+
 def test_a_failed_check_leaves_nothing(classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*_: object, **__: object) -> float:
         raise CheckpointError("made to fail")
@@ -238,6 +252,13 @@ def test_only_our_encoders_are_taken_for_a_bare_encoder(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=rf"class {other}.*; give a task: feature-extraction, fill-mask"):
             onnx_export.load_for_export(folder)
         assert type(onnx_export.load_for_export(folder, "feature-extraction")[0]) is bertkit.BertModel
+    (folder / "config.json").write_text(json.dumps({**values, "architectures": None}))
+    with pytest.raises(ConfigError, match="does not say what the model is for; give a task") as caught:
+        onnx_export.load_for_export(folder)
+    said = '{"architectures": ["BertModel"]}'  # what to write where a command has no --task
+    assert said[1:-1] in str(caught.value)
+    (folder / "config.json").write_text(json.dumps({**values, **json.loads(said)}))
+    assert type(onnx_export.load_for_export(folder)[0]) is bertkit.BertModel
 
 
 def test_the_layouts_of_the_graph_are_those_of_the_model(classifier: Path) -> None:

@@ -57,6 +57,24 @@ def test_columns_are_kept_and_those_of_the_answers_are_added(texts: Path, tmp_pa
     np.testing.assert_allclose(np.array(table["p_LABEL_0"], float), found["p_LABEL_0"], atol=1e-6)
 
 
+def test_names_that_differ_by_case_alone_are_taken(texts: Path, tmp_path: Path) -> None:
+    """Spark, SQL and tables of Excel would find two columns of one name."""
+    given = {"Text": TEXTS, "PROBABILITY": [0.0] * 4, "Bertkit_Empty": [1] * 4, "EMPTY": [2] * 4}
+    found = predict_table(texts, given, Columns(text=("Text",)))
+    source = tmp_path / "in.csv"
+    rows = (f'"{text}",0.0,1,2\n' for text in TEXTS)
+    source.write_text(",".join(given) + "\n" + "".join(rows), encoding="utf-8")
+    predict_file(texts, source, tmp_path / "out.parquet", Columns(text=("Text",)))
+    table = pq.read_table(tmp_path / "out.parquet").to_pydict()
+    added = ["predicted", "bertkit_probability", "p_LABEL_0", "p_LABEL_1", "truncated", "bertkit_bertkit_empty"]
+    assert list(found) == [*given, *added]
+    assert list(table) == [*given, "bertkit_text", *added]  # files have what was read as well
+    assert len({name.lower() for name in table}) == len(table)
+    assert found["EMPTY"] is given["EMPTY"]
+    assert table["EMPTY"] == ["2"] * 4
+    assert table["bertkit_bertkit_empty"] == [False, True, False, False]
+
+
 def test_the_order_of_rows_is_that_of_the_answers(texts: Path) -> None:
     loaded = open_run(texts)
     there, back = (predict_table(loaded, {"text": rows})["p_LABEL_1"] for rows in (TEXTS, TEXTS[::-1]))

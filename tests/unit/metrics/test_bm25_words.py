@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from bertkit.metrics.bm25 import words_of
+from bertkit.metrics.bm25 import BM25, words_of
 
 
 @pytest.mark.parametrize(
@@ -21,3 +22,16 @@ from bertkit.metrics.bm25 import words_of
 )
 def test_a_mark_belongs_to_its_letter(text: str, words: list[str]) -> None:
     assert words_of(text) == words
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 7, 40, 200])
+def test_the_best_are_those_of_a_sort_of_all(k: int) -> None:
+    """Few different documents, so that most scores are ties, whose order is that of the documents."""
+    chance = np.random.default_rng(0)
+    index = BM25([" ".join(chance.choice(["a", "b", "c", "d"], 2)) for _ in range(60)])
+    for query in ("a", "a b", "d d c", "nowhere"):
+        scores = index.scores(query)
+        expected = sorted((-score, number) for number, score in enumerate(scores.tolist()) if score)[:k]
+        numbers, best = index.search(query, k)
+        assert [(-score, number) for number, score in zip(numbers.tolist(), best.tolist(), strict=True)] == expected
+        assert best.dtype == np.float64

@@ -51,5 +51,7 @@ def test_too_few_points_are_refused() -> None:
     for places, neighbours in ((x, 3), (x, 0), (x[:5], 1)):
         with pytest.raises(InputError, match="neighbours from 1 to less than half"):
             trustworthiness(x, places, neighbours)
-    with pytest.raises(InputError, match="neighbours=6 of 6 vectors"):
+    with pytest.raises(
+        InputError, match="neighbours=6 of 6 vectors and 6 labels: expected as many labels, and neighbours from 1 to"
+    ):
         neighbour_accuracy(x, np.zeros(6, int), 6)

@@ -38,7 +38,7 @@ def test_what_cannot_be_searched() -> None:
     vectors = np.ones((2, 3), np.float32)
     with pytest.raises(InputError, match="one width"):
         nearest(vectors, np.ones((2, 4), np.float32), 1)
-    with pytest.raises(InputError, match="of 0 documents"):
+    with pytest.raises(InputError, match="of 0 documents: give k of 1 or more, and at least one document"):
         nearest(vectors, vectors[:0], 1)
     assert directions(np.zeros((1, 3), np.int8)).tolist() == [[0, 0, 0]]
 

@@ -284,7 +284,7 @@ def test_what_does_not_pass_is_not_written(
         return view(model, rounded, **given)
 
     monkeypatch.setattr(module, "_view", noted)
-    with pytest.raises(CheckpointError, match=r"same nearest neighbour 100%\. Nothing was written") as caught:
+    with pytest.raises(CheckpointError, match=r"same nearest neighbour 100% or more is needed\. Nothing was") as caught:
         quantize(lower, tmp_path / "out", texts[:100])
     # The last that was judged is what the message speaks of.
     assert f"even with {8 - judged[-1]} of 8 matrices in float32" in str(caught.value)

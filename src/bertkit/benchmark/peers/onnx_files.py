@@ -32,7 +32,9 @@ def fused_graph_of(setup: Setup) -> Path:
         heads = config.get("num_attention_heads") or config["n_heads"]
         width = config.get("hidden_size") or config["dim"]
         fused = optimize_model(str(graph_of(setup)), model_type="bert", num_heads=heads, hidden_size=width, opt_level=0)
-        fused.save_model_to_file(str(path))
+        draft = setup.work / "model_fused.draft.onnx"
+        fused.save_model_to_file(str(draft))
+        draft.rename(path)
     return path
 
 
@@ -46,14 +48,16 @@ def int8_graph_of(setup: Setup) -> Path:
         info = Path("/proc/cpuinfo")
         # Without VNNI, sums of two products of 8 bits saturate; 7 bits of weights do not.
         saturates = "vnni" not in (info.read_text() if info.exists() else "")
+        draft = setup.work / "model_int8.draft.onnx"
         quantize_dynamic(
             fused_graph_of(setup),
-            path,
+            draft,
             per_channel=True,
             weight_type=QuantType.QInt8,
             reduce_range=saturates,
             extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},  # of the outputs of fused operators
         )
+        draft.rename(path)
     return path
 
 

@@ -248,20 +248,16 @@ class ConditionalGeneration(Seq2SeqModel):
         self, batch: Batch, seed: int | None, settings: Mapping[str, Any], num_words: int | None = None
     ) -> Iterator[Tensor]:
         sorted_batch, back_B = _longest_first(batch)
-        was_training = self.training
-        self.eval()
-        try:
-            with torch.no_grad():
-                cache, chosen = self._prepared(sorted_batch, settings, num_words)
-            steps = streamed(partial(self._step, num_words=num_words), cache, self.config, chosen, seed)
-            while True:
-                with torch.no_grad():  # a mode of the thread: not while the caller has the token
-                    tokens = next(steps, None)
-                if tokens is None:
-                    return
-                yield _in_order(tokens, back_B)
-        finally:
-            self.train(was_training)
+        with self.evaluating():
+            cache, chosen = self._prepared(sorted_batch, settings, num_words)
+        steps = streamed(partial(self._step, num_words=num_words), cache, self.config, chosen, seed)
+        while True:
+            # Not while the caller has the token, who may train the model, read another stream, or drop this one.
+            with self.evaluating() if self.training else torch.no_grad():
+                tokens = next(steps, None)
+            if tokens is None:
+                return
+            yield _in_order(tokens, back_B)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

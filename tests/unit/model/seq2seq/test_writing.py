@@ -169,7 +169,7 @@ def test_bad_input(model: Any) -> None:
     ids, mask = prompts()
     with pytest.raises(InputError, match="cannot be streamed: its first token is known only at the end"):
         list(model.stream(ids, mask, num_beams=2))
-    with pytest.raises(InputError, match=r"is empty|sequence 1"):
+    with pytest.raises(InputError, match=r"row 1 has no token at all: its attention_mask is all 0"):
         model.generate(ids, mask * torch.tensor([[1], [0], [1]]))
     with pytest.raises(InputError, match="vocab_size"):
         model.generate(ids + VOCAB, mask)
@@ -212,6 +212,22 @@ def test_no_run_of_tokens_occurs_twice(model: Any) -> None:
     for row in model.generate(*prompts(), max_new_tokens=40, min_new_tokens=40, no_repeat_ngram_size=2).tolist():
         runs = list(pairwise(row))
         assert len(set(runs)) == len(runs)
+
+
+def test_streams_leave_the_mode_to_the_caller(model: Any) -> None:
+    """Two of a model in training mode, in turns, the second longer; dropout is in the caller's calls alone."""
+    expected = [torch.stack(list(model.stream(*prompts(), max_new_tokens=number))) for number in (3, 6)]
+    model.train()
+    streams = [model.stream(*prompts(), max_new_tokens=number) for number in (3, 6)]
+    found: list[list[Tensor]] = [[], []]
+    for number in (0, 1, 0, 1, 0, 1, 0, 1, 1, 1, 1):
+        found[number] += [tokens for tokens in [next(streams[number], None)] if tokens is not None]
+        assert all(module.training for module in model.modules())
+    for tokens, same in zip(found, expected, strict=True):
+        assert torch.equal(torch.stack(tokens), same)
+    with torch.no_grad():  # a control
+        first, second = (model(*prompts(), decoder_input_ids=prompts()[0]).logits for _ in range(2))
+    assert not torch.equal(first, second)
 
 
 def test_streams_leave_gradients_to_the_caller(model: Any) -> None:
