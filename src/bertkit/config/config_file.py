@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from bertkit.config.adapter_config import with_adapter
+from bertkit.config.adapter_config import ADAPTER_WEIGHTS, with_adapter
 from bertkit.config.labels import LABEL_KEYS
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.habit_table import no_attribute, remedy
 from bertkit.system.atomic_files import write_atomically
-from bertkit.system.model_sources import adapted_folder, resolve
+from bertkit.system.model_sources import ADAPTER, adapted_folder, resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json, is_there, read_object, read_regular, strict_json
 from bertkit.system.validated_settings import Field, FileSettings
@@ -182,7 +182,7 @@ class ConfigFile(FileSettings):
         """The shape of a checkpoint, without its weights.
 
         Args:
-            name_or_path: a folder with a ``config.json``, such a file, or a Hub name.
+            name_or_path: a folder with a ``config.json`` or an adapter, such a file, or a Hub name.
             revision: branch, tag or commit on the Hub.
             **changes: fields to set otherwise, for example ``num_labels=3``.
 
@@ -190,7 +190,7 @@ class ConfigFile(FileSettings):
             CheckpointError: there is no config, or it cannot be read.
             ConfigError: an unknown field, or a value out of bounds.
         """
-        path = resolve(name_or_path, files=[CONFIG], revision=revision)
+        path = resolve(name_or_path, files=[CONFIG, ADAPTER, ADAPTER_WEIGHTS], revision=revision)
         found = cls.from_json_file(path / CONFIG if path.is_dir() else path)
         changes = {name: value for name, value in changes.items() if not found.ignores(name)}
         return found.replace(**changes) if changes else found
