@@ -25,6 +25,7 @@ from bertkit.errors import CheckpointError, InputError, shorten
 from bertkit.habit_table import instead_of
 from bertkit.model.models import BertModel
 from bertkit.system.lazy_names import unknown_name
+from bertkit.system.model_sources import ADAPTER
 from bertkit.system.paths import user_path
 from bertkit.tokenization import BertTokenizer
 
@@ -37,6 +38,8 @@ def __getattr__(name: str) -> Any:
 
 #: The keys that :class:`Preprocess` returns and :class:`Encoder` takes.
 INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
+#: Files of a folder that is a model, and not a tokenizer alone: also of an original archive, and of an adapter.
+_OF_MODELS = (CONFIG, "bert_config.json", ADAPTER)
 
 
 class Preprocess:
@@ -72,9 +75,10 @@ class Preprocess:
 
         Deviates: TF-Hub's layer has one more axis, of words.
         """
-        listed = [texts] if isinstance(texts, str | bytes) else list(texts)
-        if isinstance(texts, str | bytes) or not listed:
-            raise InputError(f"expected a list of texts, got {'one text' if listed else 'an empty one'}: {texts!r:.60}")
+        got = "one text" if isinstance(texts, str | bytes) else "a mapping" if isinstance(texts, Mapping) else ""
+        listed = [] if got else list(texts)
+        if not listed:
+            raise InputError(f"expected a list of texts, got {got or 'an empty one'}: {texts!r:.60}")
         return [ids.tolist() for ids in self.tokenizer.encode_ragged(listed, add_special_tokens=False)]
 
     def bert_pack_inputs(
@@ -117,8 +121,8 @@ class Encoder(nn.Module):
     * ``pooled_output``: tanh of a linear layer on [CLS], ``(B, D)``
     * ``default``: the pooled output
 
-    Deviates: results are 0 at padding, which is never computed; TF-Hub's
-    are meaningless values. Its models compute the tanh form of GELU; here the config decides (``hidden_act``).
+    Deviates: results are 0 at padding, which is never computed; TF-Hub's are meaningless values. Its models compute the
+    tanh form of GELU; here the config decides (``hidden_act``).
 
     Args:
         model: a folder, a Hub name, or a :class:`bertkit.BertModel`.
@@ -170,16 +174,16 @@ def KerasLayer(handle: str | Path, trainable: bool = False) -> Preprocess | Enco
     """``hub.KerasLayer(handle)``: a vocabulary becomes a :class:`Preprocess`, a model an :class:`Encoder`.
 
     Args:
-        handle: a ``vocab.txt`` or a folder that has only a tokenizer; or a model: a folder or a Hub name. In code for
-            TensorFlow Hub both handles are URLs; put the two names of files or checkpoints in their place.
+        handle: a ``vocab.txt`` or a folder with a tokenizer and no model; or a model: a folder or a Hub name. In code
+            for TensorFlow Hub both handles are URLs; put the two names of files or checkpoints in their place.
         trainable: see :class:`Encoder`.
 
     Raises:
         CheckpointError: neither a vocabulary nor a model can be read.
     """
     path = user_path(handle)
-    only_words = path.is_file() and path.suffix == ".txt"
-    if only_words or (path.is_dir() and not (path / CONFIG).exists()):
+    has_model = any((path / name).exists() for name in _OF_MODELS)
+    if (path.is_dir() and not has_model) or (path.is_file() and path.suffix == ".txt"):
         return Preprocess(handle)
     return Encoder(handle, trainable)
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
+from adapter_helpers import by_hand
 from bertkit import BertConfig, BertModel
 from bertkit.errors import CheckpointError, InputError
 from bertkit.system.model_sources import resolve
@@ -119,6 +121,24 @@ def test_files_narrow_what_is_fetched(hub: ModelHub, tmp_path: Path) -> None:
     assert client(code, tmp_path, hub.url).stdout.strip() == "1"
     whole = client(LOAD, tmp_path, hub.url)  # a snapshot with some files is completed, not taken for whole
     assert whole.returncode == 0, whole.stderr
+
+
+def test_the_config_of_an_adapter(repository: dict[str, bytes], tmp_path: Path) -> None:
+    """It has none: it is that of its model, with the labels of its own head."""
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "base").mkdir(exist_ok=True)
+        (tmp_path / "base" / name).write_bytes(repository[name])
+    head = {"classifier.weight": torch.zeros(5, 8), "classifier.bias": torch.zeros(5)}
+    by_hand(tmp_path / "adapter", tmp_path / "base", modules={}, head=head)
+    server = ModelHub({file.name: file.read_bytes() for file in (tmp_path / "adapter").iterdir()})
+    code = f"""
+from bertkit import BertConfig
+config = BertConfig.from_pretrained({REPOSITORY!r})
+print(config.num_labels, config.hidden_size)
+"""
+    ran = client(code, tmp_path, server.url)
+    server.stop()
+    assert ran.stdout.split() == ["5", "8"], ran.stderr
 
 
 def test_a_partly_cached_model_is_not_taken_for_whole_offline(hub: ModelHub, tmp_path: Path) -> None:

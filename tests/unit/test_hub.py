@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bertkit
+from adapter_helpers import by_hand, change_settings
 from bertkit import hub
 from bertkit.errors import CheckpointError, InputError
 from bertkit.hub import Encoder, Preprocess, _in_turns
@@ -119,7 +120,12 @@ def test_a_new_pooler_is_made_as_the_error_says(tiny: Path, tmp_path: Path) -> N
 
 
 def test_wrong_calls_are_refused(tiny: Path, preprocess: Preprocess) -> None:
-    for texts, told in (("one text", "got one text"), ([], "got an empty one"), ([3], "text 0 is not a text")):
+    for texts, told in (
+        ("one text", "got one text"),
+        ([], "got an empty one"),
+        ({"text": ["a"]}, r"expected a list of texts, got a mapping: \{'text'"),
+        ([3], "text 0 is not a text"),
+    ):
         with pytest.raises(InputError, match=told):
             preprocess(texts)
     with pytest.raises(InputError, match="seq_length must be at least 3"):
@@ -154,3 +160,23 @@ def test_keras_layer_is_either_layer(tmp_path: Path) -> None:
     assert isinstance(encoder, hub.Encoder)
     assert encoder(preprocess(["a b"]))["pooled_output"].shape[0] == 1
     assert hub.KerasLayer(folder, trainable=True).trainable
+
+
+def test_keras_layer_takes_a_folder_for_what_it_is(tmp_path: Path) -> None:
+    """Models without a ``config.json`` lie beside a vocabulary too: the original's archives, and adapters."""
+    folder = save_tiny(tmp_path / "m", bertkit.BertModel)
+    words = tmp_path / "words"
+    words.mkdir()
+    (words / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes())
+    assert isinstance(hub.KerasLayer(words), hub.Preprocess)
+    (words / "bert_config.json").write_text("{}")
+    (words / "bert_model.ckpt.index").write_text("")
+    with pytest.raises(CheckpointError, match=r"has a TensorFlow checkpoint.*\n.*bertkit convert"):
+        hub.KerasLayer(words)
+    adapter = tmp_path / "adapter"
+    by_hand(adapter, folder, modules={"bert.encoder.layer.0.attention.self.query": (32, 32)}, head={})
+    change_settings(adapter, task_type=None)
+    (adapter / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes())
+    encoder, inputs = hub.KerasLayer(adapter), hub.Preprocess(adapter, seq_length=8)(["the film"])
+    assert isinstance(encoder, hub.Encoder)
+    assert not torch.equal(encoder(inputs)["default"], hub.Encoder(folder)(inputs)["default"])

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bertkit.ablations.plan import MADE, Corpus, Plan
 from bertkit.data.corpus.documents import read_documents
+from bertkit.data.corpus.store_folders import MANIFEST
 from bertkit.data.store.prepare import prepare
-from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError, DataError
 from bertkit.system.atomic_files import awaited_lock, write_atomically

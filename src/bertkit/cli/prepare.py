@@ -45,7 +45,7 @@ def prepare(
     OUT becomes a token store for 'bertkit pretrain'; 'bertkit inspect' shows it.
     In plain text, blank lines separate documents. The store is Parquet, readable
     with any Arrow library, and has the same bytes for any number of workers. If
-    stopped at any point, the same command resumes.
+    stopped at any point, the same command resumes, except with - (standard input).
 
     For example:
 

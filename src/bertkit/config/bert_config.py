@@ -20,8 +20,8 @@ from bertkit.config.families import (
     Family,
 )
 from bertkit.config.family_fields import FamilyFields, Probability, Size
-from bertkit.config.family_forms import FULL, SLIDING, canonical, check_family, layer_types
-from bertkit.config.labels import check_labels, merged_labels
+from bertkit.config.family_forms import FULL, SLIDING, canonical, check_family, layer_types, under_other_keys
+from bertkit.config.labels import LABEL_KEYS, check_labels, merged_labels
 from bertkit.errors import ConfigError, did_you_mean
 from bertkit.system.untrusted_files import Json
 from bertkit.system.validated_settings import Field
@@ -105,10 +105,7 @@ class BertConfig(ConfigFile, FamilyFields):
     )
 
     def __init__(self, /, **values: Any) -> None:
-        named, kind = values.get("architectures"), str(values.get("model_type"))
-        theirs = isinstance(named, list) and any(not str(name).startswith("Bert") for name in named)
-        of_file = theirs or kind.startswith(OWN_MODEL_TYPE) or bool(values.keys() & _FILE_KEYS)
-        super().__init__(**(self._read(values) if of_file else values))
+        super().__init__(**(self._read(values) if _is_of_file(values) else values))
 
     @classmethod
     def _prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +115,7 @@ class BertConfig(ConfigFile, FamilyFields):
         for name in ("tie_word_embeddings", "pad_token_id"):
             if values.get(name) is None:
                 values.pop(name, None)
-        labels = merged_labels(*(values.pop(name, None) for name in ("id2label", "label2id", "num_labels")))
+        labels = merged_labels(*(values.pop(name, None) for name in LABEL_KEYS))
         return values if labels is None else {**values, "id2label": labels}
 
     def _check(self) -> None:
@@ -144,16 +141,6 @@ class BertConfig(ConfigFile, FamilyFields):
                 f"{self.model_type} family they begin at pad_token_id + 1 = {self.first_position}"
             )
         check_labels(self.id2label)
-
-    @property
-    def num_labels(self) -> int:
-        """Outputs of a task head."""
-        return len(self.id2label)
-
-    @property
-    def label2id(self) -> dict[str, int]:
-        """Number of each label."""
-        return {label: number for number, label in self.id2label.items()}
 
     @property
     def differs_elsewhere(self) -> bool:
@@ -278,12 +265,9 @@ class BertConfig(ConfigFile, FamilyFields):
                 f"{self.num_attention_heads} (remainder {self.hidden_size % self.num_attention_heads})"
             )
 
-    def replace(self, **changes: Any) -> BertConfig:
-        """A copy with some fields changed, by the constructor's arguments; labels that are None stay as they are."""
-        labels = {"num_labels", "label2id", "id2label"}
-        changes = {name: value for name, value in changes.items() if value is not None or name not in labels}
-        replaced = {"id2label"} if changes.keys() & labels else None
-        return BertConfig(**{**self.model_dump(exclude=replaced), **changes})
+    def _changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        replaced = under_other_keys(self.family, changes)
+        return _whole({name: value for name, value in super()._changed(changes).items() if name not in replaced})
 
     def to_dict(self) -> dict[str, Json]:
         """The content of a ``config.json`` that other software of the family reads."""
@@ -323,7 +307,7 @@ class BertConfig(ConfigFile, FamilyFields):
         Raises:
             ConfigError: as the constructor; also a ``model_type`` or a setting that is not supported.
         """
-        return cls(**cls._read(values))
+        return cls(**_whole(cls._read(values)))
 
     @classmethod
     def _read(cls, values: Mapping[str, Json]) -> dict[str, Any]:
@@ -363,6 +347,24 @@ _FILE_KEYS = (
     )
     - BertConfig.model_fields.keys()
 )
+
+
+def _is_of_file(values: Mapping[str, Any]) -> bool:
+    """Whether arguments are the content of a file, by a key or a name that reading would change."""
+    family, named = _family_named(values), values.get("architectures")
+    names = [str(name) for name in named] if isinstance(named, list) else []
+    own = str(values.get("model_type")).startswith(OWN_MODEL_TYPE)
+    return own or any(family.our_class(name) != name for name in names) or bool(values.keys() & _FILE_KEYS)
+
+
+def _whole(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields with what a file of the family must say besides, so that reading them once more changes nothing."""
+    return {**_family_named(values).written, **values}
+
+
+def _family_named(values: Mapping[str, Any]) -> Family:
+    """The family, or that of BERT for a name that is refused later."""
+    return FAMILIES.get(str(values.get("model_type", "bert")).removeprefix(OWN_MODEL_TYPE), FAMILIES["bert"])
 
 
 def _family(model_type: Json) -> Family:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from bertkit.config.adapter_config import with_adapter
+from bertkit.config.adapter_config import ADAPTER_WEIGHTS, with_adapter
+from bertkit.config.labels import LABEL_KEYS
 from bertkit.errors import CheckpointError, ConfigError, ResourceError
 from bertkit.habit_table import no_attribute, remedy
 from bertkit.system.atomic_files import write_atomically
-from bertkit.system.model_sources import adapted_folder, resolve
+from bertkit.system.model_sources import ADAPTER, adapted_folder, resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json, is_there, read_object, read_regular, strict_json
 from bertkit.system.validated_settings import Field, FileSettings
@@ -106,15 +107,16 @@ class ConfigFile(FileSettings):
             self.__dict__[name] = value
         elif self.ignores(name):
             object.__setattr__(self, name, value)
-        elif name in ("id2label", "label2id") and value is not None:
+        elif name in ("id2label", "label2id"):
+            if value is None:
+                raise ConfigError(f"config.{name} = None: the {self.num_labels} labels need names; leave these")
             named = self.replace(**{name: value})
             if len(named.id2label) != len(self.id2label):
                 raise self._not_set(name, f"num_labels={len(named.id2label)}", f", and this has {len(self.id2label)}")
             self.__dict__["id2label"] = named.id2label
         elif name == "problem_type":
             self.__dict__[name] = self.replace(problem_type=value).problem_type
-        elif name not in type(self).model_fields and name != "num_labels":
-            known = [*type(self).model_fields, "label2id", "num_labels"]
+        elif name not in (known := [*type(self).model_fields, "label2id", "num_labels"]):
             raise ConfigError(f"{type(self).__name__} has no field {name!r}{remedy('config.', name, known)}")
         elif value != getattr(self, name):
             raise self._not_set(name, f"{name}={value!r:.80}")
@@ -129,6 +131,16 @@ class ConfigFile(FileSettings):
         if name in ("return_dict", "use_return_dict"):  # read in a forward of one's own
             return True
         raise no_attribute(self, "config.", name, type(self).model_fields)
+
+    @property
+    def num_labels(self) -> int:
+        """Outputs of a task head."""
+        return len(self.id2label)
+
+    @property
+    def label2id(self) -> dict[str, int]:
+        """Number of each label."""
+        return {label: number for number, label in self.id2label.items()}
 
     @classmethod
     def ignores(cls, name: str) -> bool:
@@ -156,15 +168,21 @@ class ConfigFile(FileSettings):
         raise NotImplementedError
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed."""
-        raise NotImplementedError
+        """A copy with some fields changed, by the constructor's arguments; labels that are None stay as they are."""
+        return type(self)(**self._changed(changes))
+
+    def _changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """The constructor's arguments for a copy."""
+        changes = {name: value for name, value in changes.items() if value is not None or name not in LABEL_KEYS}
+        replaced = {"id2label"} if changes.keys() & set(LABEL_KEYS) else None
+        return {**self.model_dump(exclude=replaced), **changes}
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, *, revision: str | None = None, **changes: Any) -> Self:
         """The shape of a checkpoint, without its weights.
 
         Args:
-            name_or_path: a folder with a ``config.json``, such a file, or a Hub name.
+            name_or_path: a folder with a ``config.json`` or an adapter, such a file, or a Hub name.
             revision: branch, tag or commit on the Hub.
             **changes: fields to set otherwise, for example ``num_labels=3``.
 
@@ -172,7 +190,7 @@ class ConfigFile(FileSettings):
             CheckpointError: there is no config, or it cannot be read.
             ConfigError: an unknown field, or a value out of bounds.
         """
-        path = resolve(name_or_path, files=[CONFIG], revision=revision)
+        path = resolve(name_or_path, files=[CONFIG, ADAPTER, ADAPTER_WEIGHTS], revision=revision)
         found = cls.from_json_file(path / CONFIG if path.is_dir() else path)
         changes = {name: value for name, value in changes.items() if not found.ignores(name)}
         return found.replace(**changes) if changes else found

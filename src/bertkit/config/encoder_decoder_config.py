@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from bertkit.config.config_file import OF_CALLS, ConfigFile
 from bertkit.config.families import ENCODER_DECODERS, IGNORED_KEYS, REQUIRED_VALUES, SAME_ACTIVATIONS, Fixed
 from bertkit.config.family_fields import Probability, Size
-from bertkit.config.labels import check_labels, merged_labels
+from bertkit.config.labels import LABEL_KEYS, check_labels, merged_labels
 from bertkit.config.tower import FEED_FORWARDS, Activation, Tower
 from bertkit.errors import ConfigError
 from bertkit.system.untrusted_files import Json
@@ -22,6 +22,8 @@ from bertkit.system.validated_settings import Field
 
 #: Fields that say how to generate; the defaults of ``generate`` where there is no ``generation_config.json``.
 TOKENS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id")
+#: Those of which None means that there is none; elsewhere None is the default.
+_OPTIONAL_TOKENS = ("bos_token_id", "forced_bos_token_id", "forced_eos_token_id")
 #: Keys that do not affect the arithmetic. The settings of generation among them are read where generation is set up.
 NO_EFFECT = IGNORED_KEYS - set(TOKENS)
 
@@ -49,8 +51,8 @@ class EncoderDecoderConfig(ConfigFile):
 
     @classmethod
     def _prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
-        values = {name: value for name, value in values.items() if value is not None}
-        labels = merged_labels(*(values.pop(name, None) for name in ("id2label", "label2id", "num_labels")))
+        values = {name: value for name, value in values.items() if value is not None or name in _OPTIONAL_TOKENS}
+        labels = merged_labels(*(values.pop(name, None) for name in LABEL_KEYS))
         return values if labels is None else {**values, "id2label": labels}
 
     def _check(self) -> None:
@@ -138,11 +140,6 @@ class EncoderDecoderConfig(ConfigFile):
         """The shape of the decoder, or of the encoder."""
         raise NotImplementedError
 
-    @property
-    def num_labels(self) -> int:
-        """Outputs of a sequence classifier."""
-        return len(self.id2label)
-
     def check_heads(self) -> None:
         """See that the heads divide the width."""
         for tower in (self.tower(decoder=False), self.tower(decoder=True)):
@@ -150,11 +147,6 @@ class EncoderDecoderConfig(ConfigFile):
                 raise ConfigError(
                     f"d_model must be a multiple of the attention heads, got {self.d_model} and {tower.heads}"
                 )
-
-    def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed, by the constructor's arguments."""
-        replaced = {"id2label"} if changes.keys() & {"num_labels", "label2id", "id2label"} else None
-        return type(self)(**{**self.model_dump(exclude=replaced), **changes})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Json]) -> Self:
@@ -183,10 +175,12 @@ class EncoderDecoderConfig(ConfigFile):
 
     def to_dict(self) -> dict[str, Json]:
         """The content of a ``config.json`` that other software reads."""
-        values = self.model_dump(exclude_none=True)
-        values = {name: value for name, value in values.items() if value or name not in OF_CALLS}
+        values = self.model_dump()
+        for name, field in type(self).model_fields.items():
+            if (values[name] is None and field.default is None) or (name in OF_CALLS and not values[name]):
+                del values[name]
         values["id2label"] = {str(number): label for number, label in self.id2label.items()}
-        values["label2id"] = {label: number for number, label in self.id2label.items()}
+        values["label2id"] = self.label2id
         return {**values, "is_encoder_decoder": "T5EncoderModel" not in (self.architectures or ())}
 
 
@@ -224,10 +218,15 @@ class BartConfig(EncoderDecoderConfig):
     @classmethod
     def _prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Files leave out what is the default elsewhere: three labels of a BART, two of an mBART."""
-        named = any(values.get(name) is not None for name in ("id2label", "label2id", "num_labels"))
+        named = any(values.get(name) is not None for name in LABEL_KEYS)
         if named or values.get("model_type") != "mbart":
             return super()._prepared(values)
         return super()._prepared({**values, "id2label": {0: "LABEL_0", 1: "LABEL_1"}})
+
+    def _check(self) -> None:
+        super()._check()
+        if not self.tie_word_embeddings:
+            raise ValueError("tie_word_embeddings is False; bertkit only supports tie_word_embeddings=True in a BART")
 
     @property
     def init_range(self) -> float:
@@ -273,7 +272,6 @@ class BartConfig(EncoderDecoderConfig):
             "add_bias_logits": (False,),
             "encoder_layerdrop": (0,),
             "decoder_layerdrop": (0,),
-            "tie_word_embeddings": (True,),
             "num_hidden_layers": (_number(values.get("encoder_layers", 12)),),  # a second name
         }
 

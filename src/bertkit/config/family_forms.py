@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertkit.config.families import FAMILIES
+from bertkit.config.families import FAMILIES, Family
 from bertkit.errors import ConfigError
 from bertkit.system.untrusted_files import Json
 
@@ -38,6 +38,12 @@ def canonical(values: Mapping[str, Json]) -> dict[str, Json]:
         if isinstance(norm := found.get("norm_rel_ebd"), str):
             found["norm_rel_ebd"] = norm.lower().strip()
     return found
+
+
+def under_other_keys(family: Family, values: Mapping[str, Any]) -> set[str]:
+    """Fields that are given by another key of a file only, as ``hidden_size`` by ``dim``."""
+    names = {**{key: name for name, key in family.keys.items()}, "is_decoder": "attention_direction"}
+    return {name for key, name in names.items() if key in values and name not in values}
 
 
 def _rope_to_thetas(found: dict[str, Json]) -> None:
@@ -81,14 +87,12 @@ def _layer_types_to_rule(found: dict[str, Json]) -> None:
     types = found.get("layer_types")
     if not isinstance(types, list) or len(types) != _given(found, "num_hidden_layers"):
         return  # the number of layers is checked with all else
-    every = found.get("global_attn_every_n_layers")
-    if not isinstance(every, int) or every < 1:
-        every = types.index(FULL, 1) if FULL in types[1:] else max(1, len(types))
-    if list(layer_types(len(types), every)) == types:
+    given, seen = found.get("global_attn_every_n_layers"), types.index(FULL, 1) if FULL in types[1:] else len(types)
+    rules = (every for every in (given, seen) if isinstance(every, int) and every >= 1)
+    every = next((every for every in rules if list(layer_types(len(types), every)) == types), None)
+    found["global_attn_every_n_layers"] = every
+    if every is not None:
         del found["layer_types"]
-        found["global_attn_every_n_layers"] = every
-    else:
-        found["global_attn_every_n_layers"] = None
 
 
 def layer_types(num_layers: int, every: int) -> Sequence[str]:

@@ -76,7 +76,14 @@ class GenerationSettings(FileSettings, GenerationOptions):
                 f"num_return_sequences={self.num_return_sequences} is more than num_beams={self.num_beams}"
             )
         if self.shortest >= self.longest:
-            raise ValueError(f"at least {self.shortest} new tokens and at most {self.longest - 1} cannot both be")
+            few = "min_new_tokens" if self.min_new_tokens == self.shortest else "min_length"
+            many = "max_length" if self.max_new_tokens is None else "max_new_tokens"
+            limit = "the default" if getattr(self, many) is None else f"{many}={getattr(self, many)}"
+            raise ValueError(
+                f"at least {self.shortest} new tokens ({few}={getattr(self, few)}) and at most {self.longest - 1} "
+                f"({limit}) cannot both be; give min_new_tokens of {self.longest - 1} or less, or max_new_tokens of "
+                f"{self.shortest} or more"
+            )
 
     @property
     def longest(self) -> int:
@@ -93,7 +100,8 @@ class GenerationSettings(FileSettings, GenerationOptions):
     def replace(self, **changes: Any) -> GenerationSettings:
         """A copy with some settings changed; None leaves one as it is.
 
-        ``max_new_tokens`` overrules ``max_length``, and ``min_new_tokens`` overrules ``min_length``.
+        ``max_new_tokens`` overrules ``max_length``, and of ``min_new_tokens`` and ``min_length`` one that is given
+        overrules the other.
         """
         given = {name: value for name, value in changes.items() if value is not None}
         for name in given:
@@ -107,6 +115,8 @@ class GenerationSettings(FileSettings, GenerationOptions):
             values["max_new_tokens"] = None
         if "min_new_tokens" in given and "min_length" not in given:
             values["min_length"] = 0
+        if "min_length" in given and "min_new_tokens" not in given:
+            values["min_new_tokens"] = 0
         return GenerationSettings(**{**values, **given})
 
     @classmethod
@@ -117,7 +127,7 @@ class GenerationSettings(FileSettings, GenerationOptions):
             ConfigError: as the constructor; also a setting that is not implemented.
         """
         for key, neutral in NOT_IMPLEMENTED.items():
-            if values.get(key) not in (None, neutral):
+            if values.get(key) not in (None, [], {}, neutral):
                 raise ConfigError(f"{key} is {values[key]!r:.80}; bertkit generates only with {key}={neutral!r}")
         return cls(**{key: value for key, value in values.items() if key in cls.model_fields and value is not None})
 
@@ -157,7 +167,7 @@ class GenerationSettings(FileSettings, GenerationOptions):
 
     def to_json_string(self, **ids: int | None) -> str:
         """The text of a ``generation_config.json``; ``ids`` are those of special tokens."""
-        values = {**self.model_dump(exclude_defaults=True), **{name: number for name, number in ids.items()}}
+        values = {**self.model_dump(exclude_defaults=True), **ids}
         return json.dumps({key: value for key, value in values.items() if value is not None}, indent=2) + "\n"
 
 

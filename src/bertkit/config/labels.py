@@ -8,6 +8,8 @@ from typing import Any
 from bertkit.errors import counted
 from bertkit.system.untrusted_files import Json
 
+#: The forms, by their keys.
+LABEL_KEYS = ("id2label", "label2id", "num_labels")
 #: The default labels, before and after JSON.
 _DEFAULT_TWO: tuple[dict[Any, str], ...] = ({0: "LABEL_0", 1: "LABEL_1"}, {"0": "LABEL_0", "1": "LABEL_1"})
 

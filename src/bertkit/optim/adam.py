@@ -79,7 +79,7 @@ class AdamWeightDecay(GroupOptimizer):
     more passes than fused operations would.
 
     Deviation from Kingma & Ba 2015: ``m`` and ``v`` start at 0 and are not divided by ``1 - b^t``, so with the usual
-    betas the first update is ``(1 - b1) / sqrt(1 - b2)``, about 3.2 times, larger than the corrected one. Zhang et al.
+    betas the first update is ``(1 - b1) / sqrt(1 - b2)``, about 3.2, times as large as the corrected one. Zhang et al.
     2021 name this as one cause of failed fine-tuning runs; it is here to reproduce the results of 2018.
     """
 

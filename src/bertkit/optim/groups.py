@@ -20,6 +20,8 @@ from bertkit.errors import ConfigError
 Group = dict[str, Any]
 
 _LAYER = re.compile(r"(?:^|\.)encoder\.layer\.(\d+)\.")
+#: Tables of words and positions; those of distances are beside the layers, which share them.
+_EMBEDDINGS = re.compile(r"(?:^|\.)(?:embeddings|positions)\.")
 _CLASSIFIER = re.compile(r"(?:^|\.)(?:classifier|qa_outputs)\.(?:weight|bias)$")
 _LAYER_OF_EITHER = re.compile(r"(?:^|\.)(?:en|de)coder\.layer\.\d+\.")
 #: Tensors that query, key and value share, or the last two.
@@ -50,7 +52,7 @@ def parameter_groups(
         if found := _LAYER.search(name):
             distance = depth - int(found[1])  # from the head and the pooler, which are at 0
         else:
-            distance = depth + 1 if re.search(r"(?:^|\.)embeddings\.", name) else 0
+            distance = depth + 1 if _EMBEDDINGS.search(name) else 0
         scale = 1.0 if layer_decay is None else layer_decay**distance
         scale *= classifier_rate if _CLASSIFIER.search(name) else 1.0
         group = groups.setdefault((decay, scale), {"params": [], "names": [], "weight_decay": decay, "lr_scale": scale})

@@ -25,8 +25,8 @@ from typing import Any
 from bertkit.config.any_config import is_encoder_decoder
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import checkpoint_folder, config_path
+from bertkit.data.corpus.store_folders import MANIFEST
 from bertkit.data.store.prepare import prepare
-from bertkit.data.store.store_manifest import MANIFEST
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import CheckpointError, ConfigError, counted
 from bertkit.inference.protocol import model_hash

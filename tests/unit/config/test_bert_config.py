@@ -104,6 +104,13 @@ def test_the_default_labels_in_files_of_transformers_2():
 def test_config_cannot_be_changed_in_place():
     with pytest.raises(ConfigError, match="cannot be set"):
         BertConfig().hidden_size = 3
+    for config in (BertConfig(), BartConfig()):
+        for name in ("id2label", "label2id"):
+            with pytest.raises(ConfigError, match=rf"config\.{name} = None: the {config.num_labels} labels need names"):
+                setattr(config, name, None)
+        config.label2id = {f"n{number}": number for number in range(config.num_labels)}
+        assert config.label2id["n1"] == 1
+        assert config.id2label[1] == "n1"
 
 
 def test_json_round_trip(tmp_path):

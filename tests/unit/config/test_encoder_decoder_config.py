@@ -79,6 +79,32 @@ def test_old_names() -> None:
     assert BartConfig.from_dict({"model_type": "mbart", "normalize_before": True}).tower(decoder=True).pre_norm
 
 
+@pytest.mark.parametrize("kind", PEERS)
+def test_labels_that_are_none_stay(kind: str) -> None:
+    config = PEERS[kind][0](model_type=kind, num_labels=7)
+    for name in ("num_labels", "id2label", "label2id"):
+        assert config.replace(**{name: None}) == config
+    assert config.replace(num_labels=2).num_labels == 2
+
+
+def test_what_cannot_be_saved_is_not_made() -> None:
+    for make in (BartConfig, BartConfig().replace, lambda **values: BartConfig.from_dict(values)):
+        with pytest.raises(ConfigError, match=r"tie_word_embeddings is False; bertkit only .*=True in a BART"):
+            make(tie_word_embeddings=False)
+    assert T5Config(tie_word_embeddings=False).has_own_output
+
+
+def test_no_forced_end() -> None:
+    """None is a value there, and the default another: files write it as null, as transformers does."""
+    config = BartConfig(forced_eos_token_id=None)
+    assert config.forced_eos_token_id is None
+    assert config.to_dict()["forced_eos_token_id"] is None
+    assert BartConfig.from_dict(config.to_dict()) == config
+    assert transformers.BartConfig.from_dict(config.to_dict()).forced_eos_token_id is None
+    assert BartConfig.from_dict({}).forced_eos_token_id == 2
+    assert BartConfig.from_dict({"pad_token_id": None}).pad_token_id == 1
+
+
 def test_heads_that_do_not_divide(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"model_type": "bart", "encoder_attention_heads": 7}))

@@ -71,12 +71,14 @@ def test_new_weights_are_named_and_the_encoder_is_the_file_s(encoder: Path, caps
     assert not isinstance(nn.Linear(1, 1), bertkit.PreTrainedModel)
 
 
-@pytest.mark.parametrize(("base", "attribute"), [("Bert", "bert"), ("Roberta", "roberta")])
+@pytest.mark.parametrize(("base", "attribute"), [("Bert", "bert"), ("Roberta", "roberta"), ("DebertaV2", "deberta")])
 def test_each_library_reads_what_the_other_wrote(base: str, attribute: str, tmp_path: Path) -> None:
-    shape = {
+    shape: dict[str, Any] = {
         "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
         "max_position_embeddings": 20, "num_labels": 3,
     }  # fmt: skip
+    if base == "DebertaV2":
+        shape |= {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
     here, there = (reader(library, base, attribute) for library in (bertkit, transformers))
     theirs = there(getattr(transformers, f"{base}Config")(**shape)).eval()
     theirs.save_pretrained(tmp_path / "theirs")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from bertkit import BertConfig, BertForSequenceClassification
 from bertkit.errors import ConfigError
 from bertkit.optim import (
     AdamW,
@@ -21,6 +23,7 @@ from bertkit.optim import (
     parameter_groups,
     set_learning_rate,
 )
+from family_helpers import SHAPES
 from forked_interpreter import run_forked
 from training_helpers import tiny_model
 
@@ -67,6 +70,20 @@ def test_layer_decay_falls_from_the_head_to_the_embeddings() -> None:
     optimizer = adamw(groups, learning_rate=1.0)
     set_learning_rate(optimizer, 0.1)
     assert sorted({round(group["lr"], 6) for group in optimizer.param_groups}) == [0.0125, 0.025, 0.05, 0.1]
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_tables_of_every_family_are_the_lowest_layer(kind: str) -> None:
+    """Those of distances too, which every layer reads: only what is above the layers has the full rate."""
+    family, values = SHAPES[kind]
+    config = BertConfig.from_dict({"model_type": family, **values})
+    groups = parameter_groups(BertForSequenceClassification(config), layer_decay=0.5)
+    scale = {name: group["lr_scale"] for group in groups for name in group["names"]}
+    tables = [name for name in scale if "embeddings" in name or ".positions." in name]
+    assert {scale[name] for name in tables} == {0.5 ** (config.num_stored_layers + 1)}
+    assert any("encoder.positions.table" in name for name in tables) == (family in ("mpnet", "deberta-v2"))
+    above = {name for name, value in scale.items() if value == 1.0}
+    assert all(re.match(r"classifier\.|layer\.|bert\.pooler\.|bert\.encoder\.final_norm\.", name) for name in above)
 
 
 def test_a_classifier_has_a_rate_of_its_own_beside_that_of_its_layer() -> None:

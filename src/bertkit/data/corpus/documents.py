@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import json
 import re
@@ -65,10 +66,10 @@ def read_documents(
     anything else is plain text in UTF-8 with blank lines between documents. All but Parquet may be compressed.
 
     With ``"split"`` lines are paragraphs, split into ``sentences`` by ``nupunkt``; text wrapped at a fixed width is
-    joined first. ``text`` is the column of JSONL and Parquet files; None: ``"text"``, or the only one with text. With
-    ``on_error="skip"`` a skipped line of plain text ends its document, so that sentences on either side do not become
-    neighbours; after damage in compressed data or XML, the rest of the file is skipped. A DataError names file and
-    line; one is raised also if no document is left.
+    joined first. ``text`` is the column of JSONL and Parquet files; None: ``"text"``, or the only one with text (of
+    JSONL: in the first row that tells). With ``on_error="skip"`` a skipped line of plain text ends its document, so
+    that sentences on either side do not become neighbours; after damage in compressed data or XML, the rest of the file
+    is skipped. A DataError names file and line; one is raised also if no document is left.
     """
     if sentences not in ("split", "line"):
         raise InputError(f"sentences must be 'split' or 'line', got {sentences!r}")
@@ -111,7 +112,7 @@ def _found_in(source: Source, column: str | None, policy: Policy) -> Iterator[Fo
     if kind == "stdin":
         first = next(chunks, b"")
         chunks = itertools.chain([first], chunks)
-        kind = "jsonl" if first.lstrip()[:1] == b"{" else "text"
+        kind = "jsonl" if first.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{" else "text"
     if kind == "jsonl":
         return _read_jsonl(chunks, source.name, column, policy)
     if kind == "xml":
@@ -144,6 +145,7 @@ def _read_text(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[F
 
 def _read_jsonl(chunks: Iterator[bytes], name: str, column: str | None, policy: Policy) -> Iterator[Found]:
     """One JSON object per line; its text is a string (of one paragraph per line) or a list of strings."""
+    key = column or None
     for number, line in read_lines(chunks, name, policy):
         if line is None or not line.strip():
             continue
@@ -159,10 +161,15 @@ def _read_jsonl(chunks: Iterator[bytes], name: str, column: str | None, policy: 
                 f"{where}: expected a JSON object with the text, got {_kind_of(row)}; write one object per line",
             )
             continue
-        texts = [key for key, value in row.items() if isinstance(value, (str, list))]
-        key = column or (texts[0] if DEFAULT_COLUMN not in row and len(texts) == 1 else DEFAULT_COLUMN)
-        if key not in row:
-            policy.bad("no text column", f"{where}: {_no_column(column, list(row))}")
+        if key is None:
+            texts = [name for name, value in row.items() if isinstance(value, str | list)]
+            texts = [DEFAULT_COLUMN] if DEFAULT_COLUMN in row else texts
+            key = texts[0] if len(texts) == 1 else None
+            if not texts and None in row.values():  # a row without text; the next one may tell its column
+                yield where, []
+                continue
+        if key is None or key not in row:
+            policy.bad("no text column", f"{where}: {_no_column(key, list(row))}")
             continue
         lines = _lines_of(row[key], where, key, policy)
         if lines is not None:

@@ -17,6 +17,7 @@ from typing import BinaryIO, Literal, cast
 
 import pyarrow as pa
 
+from bertkit.data.corpus.store_folders import outside_stores
 from bertkit.errors import DataError, InputError, counted, did_you_mean
 from bertkit.system.console import standard_input
 from bertkit.system.paths import looked_in, user_path
@@ -119,7 +120,10 @@ class Source:
 
 
 def find_sources(paths: Sequence[str | Path], policy: Policy) -> list[Source]:
-    """The files to read, each once, in the order given; a folder or a pattern gives its files sorted by name."""
+    """The files to read, each once, in the order given; a folder or a pattern gives its files sorted by name.
+
+    Those of token stores, which may lie among the texts, are left out.
+    """
     if not paths:
         raise InputError("no corpus was named: give files, folders, patterns, or - for standard input")
     sources: dict[str, Source] = {}
@@ -130,7 +134,15 @@ def find_sources(paths: Sequence[str | Path], policy: Policy) -> list[Source]:
         if name == "-":
             sources["-"] = Source("<stdin>", None, "stdin")
             continue
-        for path in _files_of(name, policy):
+        found = _files_of(name, policy)
+        files = outside_stores(found)
+        if found and not files:
+            policy.bad(
+                "token store",
+                f"{name} has nothing but ids of tokens: it is a token store of bertkit or lies in one; name the texts "
+                "that the store was made of",
+            )
+        for path in files:
             suffix, compression = _suffixes(path)
             kind = KINDS.get(suffix, "text")
             if kind == "parquet" and compression:

@@ -5,9 +5,10 @@ next sentences of a document until a target length is reached; the first few are
 comes from elsewhere and the rest is used again. A chunk depends on the one before it in the same document, but
 documents are independent, so the n-th chunks of all documents are found together, in one numpy call.
 
-Every choice is drawn at the position in the corpus where the chunk begins
-(:mod:`bertkit.data.counter_random`), which no two examples of an epoch share. So the position alone identifies
-an example: :func:`places_from` finds all positions, once per epoch, and :func:`examples_at` the examples there.
+Every choice is drawn (:mod:`bertkit.data.counter_random`) at the number of the sentence where a chunk begins; without
+pairs, and for the order of an epoch, at its token offset. No two examples of an epoch share either. So the position
+alone identifies an example: :func:`places_from` finds all positions, once per epoch, and :func:`examples_at` the
+examples there.
 
 Deviations from the original code:
 
@@ -156,7 +157,10 @@ class Rules:
         return stream(self.seed, name, self.epoch)
 
     def target(self, places: Ints) -> Ints:
-        """Target lengths of the examples that begin at ``places``: int64 ``(N,)``."""
+        """Target lengths of the examples that begin at ``places``: int64 ``(N,)``.
+
+        ``places`` are sentence numbers with pairs, otherwise token offsets.
+        """
         short = uniform(self.key("short"), places) < self.short_seq_prob
         return np.where(short, 2 + below(self.key("target"), places, self.room - 1), self.room)
 

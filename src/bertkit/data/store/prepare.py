@@ -45,7 +45,7 @@ class PrepareOptions(TypedDict, total=False):
     workers: processes that tokenize; None: one for each core available to this process.
     memory: bytes that all processes together should stay below; limits the number of workers. With ``dedup``, half of
         what exceeds the minimum for one worker is for remembered documents; with Ray it limits only those.
-    resume: False starts over and deletes an unfinished store.
+    resume: False starts over and deletes an unfinished store; a corpus from standard input cannot be continued.
     report: filled with what was read and skipped; its ``sentences`` are counted before splitting.
     chunk_chars: text in one row group.
     """
@@ -94,7 +94,7 @@ def prepare(
     if memory is not None and dedup is not None:
         remembered = max(0, memory - BASE_MEMORY - WORKER_MEMORY) // 2
         memory -= remembered
-    num_workers = workers_within(memory, workers)
+    num_workers = workers_within(None if engine == "ray" else memory, workers)
     given = (str(paths),) if isinstance(paths, str | Path) else tuple(map(str, paths))
     limit, chunk_chars = documents_within(remembered, dedup or "exact"), options.get("chunk_chars", CHUNK_CHARS)
     work = CorpusWork(given, text, options.get("on_error", "raise"), dedup, limit, sentences == "split", chunk_chars)
@@ -109,8 +109,7 @@ def prepare(
         # Without on_error: skipping does not change a shard that was finished without it.
         settings={"sentences": sentences, "text": text, "chunk_chars": chunk_chars, "dedup": dedup},
         inputs=[[source.name, *_size_and_time(source)] for source in sources],
-        # Standard input may be another text now.
-        resume=options.get("resume", True) and all(source.path is not None for source in sources),
+        resume=options.get("resume", True),
         shard_text_bytes=options.get("shard_text_bytes", SHARD_TEXT_BYTES),
     ) as writer:
         if engine == "ray":
@@ -171,8 +170,10 @@ class _Meter:
 
 def _size_and_time(source: Source) -> tuple[int | None, int | None]:
     """Bytes and modification time (ns) of a file, by which a corpus is recognized; None for what cannot be read."""
+    if source.path is None:
+        return None, time.time_ns()  # another text each time
     try:
-        stat = source.path.stat() if source.path is not None else None
+        stat = source.path.stat()
     except OSError:  # read_documents will report or skip it
-        stat = None
-    return (None, None) if stat is None else (stat.st_size, stat.st_mtime_ns)
+        return None, None
+    return stat.st_size, stat.st_mtime_ns

@@ -227,7 +227,7 @@ def tokenize_on_ray(
     require("ray.data", extra="ray", needed_for="engine 'ray'")
     with connected() as ray:
         num_actors = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        for pickled in _results(ray, _source(work, skipped, os.getcwd()), tokenizer, work.split, num_actors):
+        for pickled in _results(ray, _source(work, skipped, os.getcwd(), report), tokenizer, work.split, num_actors):
             result, *newer = pickle.loads(pickled)
             reports: tuple[CorpusReport | DedupReport, ...] = (report, duplicates)
             for own, sent in zip(reports, newer, strict=True):
@@ -278,14 +278,14 @@ class _Actor:
         return {_COLUMN: done}
 
 
-def _source(work: CorpusWork, skipped: int, folder: str) -> Datasource:
-    """The corpus for Ray Data: one task, which yields one chunk per block."""
+def _source(work: CorpusWork, skipped: int, folder: str, report: CorpusReport) -> Datasource:
+    """The corpus for Ray Data: one task, which yields one chunk per block and goes on with a copy of ``report``."""
     from ray.data import Datasource, ReadTask
     from ray.data.block import BlockMetadata
 
     def read() -> Iterator[pa.Table]:
         os.chdir(folder)  # so that the store contains the names that the caller gave
-        report, duplicates = CorpusReport(), DedupReport()
+        duplicates = DedupReport()
         chunks = work.chunks(work.documents(report, duplicates), skipped)
         end: list[Chunk | None] = [None]  # carries the reports after the last document
         for chunk in chain(chunks, end):

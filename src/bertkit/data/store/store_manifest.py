@@ -24,6 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bertkit.data.corpus.near_duplicates import DedupReport
+from bertkit.data.corpus.store_folders import MANIFEST, PROGRESS
 from bertkit.errors import DataError
 from bertkit.system.folder_manifest import FolderKind
 from bertkit.system.validated_settings import Field, Settings
@@ -31,7 +32,6 @@ from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.digest import tokenizer_digest
 from bertkit.tokenization.vocabulary import UnigramVocabulary, Vocabulary
 
-MANIFEST, TOKENIZER, PROGRESS = "manifest.json", "tokenizer", "progress.json"
 #: Increased when older versions could misread a store.
 FORMAT_VERSION = 1
 

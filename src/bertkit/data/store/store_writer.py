@@ -22,11 +22,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bertkit.data.corpus.near_duplicates import DedupReport
+from bertkit.data.corpus.store_folders import MANIFEST, PROGRESS, TOKENIZER
 from bertkit.data.store.mapped_ids import StoredIds
 from bertkit.data.store.store_manifest import (
-    MANIFEST,
-    PROGRESS,
-    TOKENIZER,
     Counts,
     Setting,
     Shard,

@@ -20,16 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bertkit.data.corpus.store_folders import MANIFEST, TOKENIZER
 from bertkit.data.store.mapped_ids import Content, MappedStore, StoredIds, copies_of, find_mapped, make_mapped
-from bertkit.data.store.store_manifest import (
-    MANIFEST,
-    TOKENIZER,
-    Shard,
-    StoreManifest,
-    numbers_of,
-    read_manifest,
-    schema_for,
-)
+from bertkit.data.store.store_manifest import Shard, StoreManifest, numbers_of, read_manifest, schema_for
 from bertkit.errors import DataError, InputError, counted
 from bertkit.ragged import Ids, Ints
 from bertkit.system.atomic_files import sha256_file

@@ -21,7 +21,7 @@ from bertkit.batch import Batch
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.number_formats import Precision
-from bertkit.data.store.store_manifest import MANIFEST
+from bertkit.data.corpus.store_folders import MANIFEST
 from bertkit.data.store.token_store import TokenStore
 from bertkit.inference.protocol import model_hash, versions
 from bertkit.inference.run_files import METRICS

@@ -108,6 +108,31 @@ def test_lists_of_sentences(tmp_path: Path) -> None:
         assert report.empty_rows == 2
 
 
+@pytest.mark.parametrize("first", [None, "x"])
+def test_the_text_column_is_found_once(tmp_path: Path, first: str | None) -> None:
+    """JSON lines give what the same table gives as Parquet, whose columns are known from the beginning."""
+    body = [first, "one", None, "two"]
+    table = pa.table({"id": pa.array(range(4)), "body": pa.array(body), "score": pa.array([None, 0.5, None, 1.0])})
+    pq.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    reports = CorpusReport(), CorpusReport()
+    found = [sentences(tmp_path / f"a.{kind}", report=r) for kind, r in zip(("jsonl", "parquet"), reports, strict=True)]
+    assert found[0] == found[1] == [[text] for text in body if text]
+    assert reports[0].empty_rows == reports[1].empty_rows == body.count(None)
+
+
+def test_columns_of_texts_are_not_mixed(tmp_path: Path) -> None:
+    """The column of the first row that tells stays: a title is not a text because one row has nothing else."""
+    rows = [{"id": 1, "body": "a"}, {"body": "b", "title": "B"}, {"id": 3, "title": "C"}, {"text": "d", "body": "e"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match=r"a\.jsonl:3: no column 'body', there is 'id', 'title'"):
+        sentences(tmp_path / "a.jsonl")
+    assert sentences(tmp_path / "a.jsonl", on_error="skip") == [["a"], ["b"], ["e"]]
+    (tmp_path / "b.jsonl").write_text(json.dumps({"id": None, "body": "a", "title": "A"}))
+    with pytest.raises(DataError, match=r"b\.jsonl:1: no column 'text', there is 'id', 'body', 'title'"):
+        sentences(tmp_path / "b.jsonl")
+
+
 def test_where_documents_begin(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_bytes(b"\n \t\n\nA\nB\n \r\n\x0c\nC")
@@ -120,7 +145,10 @@ def test_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
     assert sentences(file) == [["A\x85B", "C"], ["D"]], "only a line feed ends a line"
 
 
-@pytest.mark.parametrize(("content", "expected"), [(TEXT, DOCUMENTS), ("\n" + JSONL, DOCUMENTS)])
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [(TEXT, DOCUMENTS), ("\n" + JSONL, DOCUMENTS), ("\ufeff" + JSONL, DOCUMENTS), ("\ufeff" + TEXT, DOCUMENTS)],
+)
 def test_standard_input(content: str, expected: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO(content.encode()))
     monkeypatch.setattr(sys, "stdin", stream)

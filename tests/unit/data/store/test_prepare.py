@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import lzma
 import random
@@ -27,6 +29,7 @@ from bertkit.data.store.store_writer import StoreWriter
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError, DataError, InputError, ResourceError
 from bertkit.tokenization import BertTokenizer, FullTokenizer
+from pretrain_helpers import SPECIALS
 from tokenizer_helpers import vocab_file
 
 #: Small, so that a small corpus has many of each.
@@ -309,6 +312,92 @@ def test_duplicates_of_a_stopped_preparation(
         prepare(repetitive, tokenizer, tmp_path / "parts", workers=1, **{**settings, "dedup": "exact"})
     prepare(repetitive, tokenizer, tmp_path / "parts", workers=2, **settings)
     assert content(tmp_path / "parts") == content(tmp_path / "whole")
+
+
+# Where the corpus is, and where the store
+
+
+TOKENS = {"one": 5, "two": 6, "three": 7}
+LINES = [f"{' '.join(words)}\n\n" for words in itertools.permutations(TOKENS)] * 40
+TINY: dict[str, Any] = {"chunk_chars": 300, "shard_text_bytes": 900, "sentences": "line", "workers": 1}
+
+
+@pytest.fixture(scope="module")
+def words() -> BertTokenizer:
+    return BertTokenizer({**{name: number for number, name in enumerate(SPECIALS)}, **TOKENS})
+
+
+def stopped(monkeypatch: pytest.MonkeyPatch, corpus: Path | str, tokenizer: BertTokenizer, out: Path) -> list[Path]:
+    """The shards of a preparation that ends at its ninth chunk."""
+    add, added = StoreWriter.add, []
+
+    def stopping(writer: StoreWriter, chunk: Any) -> None:
+        add(writer, chunk)
+        added.append(chunk)
+        if len(added) == 9:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreWriter, "add", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(corpus, tokenizer, out, **TINY)
+    shards = sorted(out.glob("tokens-*.parquet"))
+    assert len(shards) > 1
+    return shards
+
+
+def test_standard_input_deletes_no_shards_of_another_corpus(
+    words: BertTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "c.txt").write_text("".join(LINES))
+    shards = stopped(monkeypatch, tmp_path / "c.txt", words, tmp_path / "s")
+    before = [shard.read_bytes() for shard in shards]
+
+    def give(text: str) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    give("three\n")
+    with pytest.raises(ConfigError, match=r"was started with other inputs; choose another --out, or .*--no-resume"):
+        prepare("-", words, tmp_path / "s", **TINY)
+    assert [shard.read_bytes() for shard in shards] == before
+    give("three\n")
+    assert prepare("-", words, tmp_path / "s", **TINY, resume=False).counts.num_tokens == 1
+    # A text from standard input is never known to be the one of before.
+    give("".join(LINES))
+    stopped(monkeypatch, "-", words, tmp_path / "t")
+    give("".join(LINES))
+    with pytest.raises(ConfigError, match="was started with other inputs"):
+        prepare("-", words, tmp_path / "t", **TINY)
+
+
+def test_a_store_in_the_folder_of_its_corpus(
+    words: BertTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be continued, and neither its shards nor its vocabulary are texts for what reads the folder later."""
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "c.txt").write_text("".join(LINES))
+    texts = list(read_documents(corpus))
+    whole = prepare(corpus, words, tmp_path / "whole", **TINY)
+    stopped(monkeypatch, corpus, words, corpus / "store")
+    assert list(read_documents(corpus)) == texts
+    assert prepare(corpus, words, corpus / "store", **TINY) == whole
+    assert content(corpus / "store") == content(tmp_path / "whole")
+    assert list(read_documents(corpus)) == texts
+    assert list(read_documents(str(corpus / "**"))) == texts
+    assert prepare(corpus, words, corpus / "again", **TINY) == whole
+    shard = next((corpus / "store").glob("tokens-*.parquet"))
+    for store in (corpus / "store", corpus / "store" / "tokenizer", shard):
+        with pytest.raises(DataError, match="nothing but ids of tokens: it is a token store"):
+            read_documents(store)
+
+
+def test_texts_that_only_look_like_a_store(tmp_path: Path) -> None:
+    """Control: names alone leave out nothing."""
+    for name in ("manifest.json", "progress.json", "tokenizer/a.json", "tokens-00000.parquet.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"text": "one", "shards": "two"}')
+    assert len(list(read_documents(tmp_path))) == 4
 
 
 def test_memory_bounds_what_is_remembered_of_documents(repetitive: Path, tokenizer: BertTokenizer, tmp_path: Path):

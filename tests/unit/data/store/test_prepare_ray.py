@@ -63,7 +63,7 @@ def test_the_same_bytes_with_ray(
     ray: Any, corpus: Path, tokenizer: BertTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # names of files are relative, as they are given
-    reports = CorpusReport(), CorpusReport()
+    reports = [CorpusReport(files=3, documents=40, examples=["of a call before"]) for _ in range(2)]
     for engine, report in zip(("local", "ray"), reports, strict=True):
         prepare(
             "c.txt", tokenizer, engine, engine=engine, dedup="exact", workers=2 if engine == "ray" else 1,
@@ -72,6 +72,7 @@ def test_the_same_bytes_with_ray(
     assert content(tmp_path / "ray") == content(tmp_path / "local")
     assert len(list((tmp_path / "ray").glob("tokens-*.parquet"))) > 1
     assert asdict(reports[0]) == asdict(reports[1])
+    assert (reports[1].files, reports[1].documents) == (4, 103), "a report that was filled before is filled further"
     assert ray.is_initialized(), "a Ray that was there before stays"
 
 
@@ -95,5 +96,8 @@ def test_wrong_engines(tokenizer: BertTokenizer, corpus: Path, tmp_path: Path, m
     with pytest.raises(ConfigError, match="engine must be 'local' or 'ray', got 'spark'"):
         prepare(corpus, tokenizer, tmp_path / "s", engine="spark")  # type: ignore[arg-type]
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'bertkit\[ray\]'"):
-        prepare(corpus, tokenizer, tmp_path / "s", engine="ray")
+    for memory in (None, 1 << 20):  # which limits the processes of this machine only
+        with pytest.raises(MissingExtraError, match=r"pip install 'bertkit\[ray\]'"):
+            prepare(corpus, tokenizer, tmp_path / "s", engine="ray", memory=memory)
+    with pytest.raises(ConfigError, match="memory must be at least"):
+        prepare(corpus, tokenizer, tmp_path / "s", memory=1 << 20)

@@ -18,7 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertkit.data.store.store_manifest import MANIFEST, PROGRESS, Counts, id_type_for
+from bertkit.data.corpus.store_folders import MANIFEST, PROGRESS
+from bertkit.data.store.store_manifest import Counts, id_type_for
 from bertkit.data.store.store_writer import StoreWriter, TokenizedChunk
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError, DataError, InputError
