@@ -79,6 +79,50 @@ def test_rows_of_one_run_alone_are_counted(kinds: Callable[[str], Made], tmp_pat
     assert "1 of the first alone, 1 of the second alone" in found.render()
 
 
+def with_protocol(run: Path, folder: Path, **changed: Any) -> Path:
+    """A copy of a run with other settings in its protocol."""
+    shutil.copytree(run, folder)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["protocol"].update(changed)
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    return folder
+
+
+def test_settings_that_differ_are_told_apart(kinds: Callable[[str], Made], tmp_path: Path) -> None:
+    """Parts of a setting each by itself, and values whole whose beginnings are the same."""
+    run, same = kinds("labels by a bart").run, {"name": "model", "from_hub": False}
+    long = "the same words at the beginning of both, "
+    first = with_protocol(
+        run,
+        tmp_path / "first",
+        start_checkpoint={**same, "sha256": "a1"},
+        lora={"rank": 8, "alpha": 16, "dropout": {"rate": 0.1}},
+        selection=long + "then one",
+        seeds=[1, 2, 3, 4, 5, 6],
+    )
+    second = with_protocol(
+        run,
+        tmp_path / "second",
+        start_checkpoint={**same, "sha256": "b2"},
+        lora={"rank": 4, "alpha": 16, "dropout": {"rate": 0.2}},
+        selection=long + "then another",
+        seeds=[1, 2, 3, 4, 5, 7],
+    )
+    found = compare_runs(first, second)
+    assert found.settings == {
+        "selection": (long + "then one", long + "then another"),
+        "seeds": ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 7]),
+        "start_checkpoint sha256": ("a1", "b2"),
+        "lora rank": (8, 4),
+        "lora dropout rate": (0.1, 0.2),
+    }
+    said = found.render().partition("settings that differ (first, second):\n")[2]
+    for line, values in zip(said.splitlines(), found.settings.values(), strict=True):
+        assert str(values[0]) in line
+        assert str(values[1]) in line
+    assert not compare_runs(first, first).settings
+
+
 def test_runs_of_different_kinds_are_refused(kinds: Callable[[str], Made]) -> None:
     with pytest.raises(ConfigError, match="one kind of task"):
         compare_runs(kinds("texts").run, kinds("tags").run)

@@ -240,6 +240,6 @@ def _rows_of(info: TensorInfo, rows: int) -> np.ndarray[tuple[int], np.dtype[np.
     if info.dtype not in kinds or len(info.shape) != 1:
         raise CheckpointError(f"{info.file}: mapping is {info.dtype} {list(info.shape)}, expected a list of integers")
     found = tensor_bytes(info).view(kinds[info.dtype]).astype(np.int64)
-    if found.min() < 0 or found.max() >= rows:
-        raise CheckpointError(f"{info.file}: mapping names row {found.max():,}, and there are rows 0 to {rows - 1:,}")
+    if len(wrong := found[(found < 0) | (found >= rows)]):
+        raise CheckpointError(f"{info.file}: mapping names row {wrong[0]:,}, and there are rows 0 to {rows - 1:,}")
     return found

@@ -105,7 +105,7 @@ class DataProcessor:
         Raises:
             DataError: no such file, or bytes that are not UTF-8; names the line.
         """
-        lines = Lines(_packed_or_not(Path(input_file)), BadRows())
+        lines = Lines(_packed_or_not(Path(input_file)), BadRows(), "utf-8")
         if quotechar is not None:
             return [row for row in csv.reader(lines, delimiter="\t", quotechar=quotechar) if row]
         return [text.split("\t") for line in lines if (text := line.rstrip("\r\n"))]

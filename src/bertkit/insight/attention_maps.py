@@ -51,6 +51,7 @@ class Attention(Drawn):
 
     maps: by name, ``encoder``, and of a pair that a BART or T5 reads and writes ``decoder`` and ``cross``.
     part, view, layer, head: what the picture shows; layers and heads count from 1, None stands for the mean.
+    words: whether pieces are joined to words.
     """
 
     title: ClassVar[str] = "Attention"
@@ -59,6 +60,7 @@ class Attention(Drawn):
     view: View
     layer: int | None
     head: int | None
+    words: bool = False
 
     @property
     def matrices(self) -> Floats:
@@ -94,7 +96,8 @@ class Attention(Drawn):
 
     def _facts(self, part: str) -> str:
         layers, heads, rows, columns = self.maps[part].values.shape
-        sizes = f"{rows} tokens" if part != "cross" else f"{rows} tokens to {columns}"
+        what = "words and special tokens" if self.words else "tokens"
+        sizes = f"{rows} {what}" if part != "cross" else f"{rows} {what} to {columns}"
         return f"attention{self._kind(part)}: {layers} layers of {heads} heads, {sizes}"
 
     def _kind(self, part: str) -> str:
@@ -132,7 +135,8 @@ class Attention(Drawn):
         else:
             (matrix,) = self.matrices
             lines = [[name, _strongest(row, shown.columns)] for name, row in zip(shown.rows, matrix, strict=True)]
-            heading = f"{self._facts(self.part)}\n{self._titles[0]}: what each token attends to most"
+            each = "word" if self.words else "token"
+            heading = f"{self._facts(self.part)}\n{self._titles[0]}: what each {each} attends to most"
         return "\n".join([heading, *(f"  {line}" for line in aligned(lines))])
 
     def _links(self, matrix: Floats) -> str:
@@ -227,7 +231,7 @@ def attention(
         shown = None if view == "average" else num_layers
     else:
         shown = layer if layer > 0 else num_layers + 1 + layer
-    return Attention(maps, chosen, view, shown, head)
+    return Attention(maps, chosen, view, shown, head, words)
 
 
 def _check(view: str, head: int | None, part: str | None) -> None:

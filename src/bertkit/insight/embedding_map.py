@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bertkit.engine.backend import Network
 from bertkit.errors import InputError, counted
-from bertkit.insight.layer_vectors import ReadOptions, cut_notes, vectors_of
+from bertkit.insight.layer_vectors import ReadOptions, cut_notes, several, vectors_of
 from bertkit.insight.projection import Method, Projection, check_count, check_method, project
 from bertkit.metrics.map_quality import neighbour_accuracy
 from bertkit.metrics.vector_similarity import unit_vectors
@@ -138,12 +138,14 @@ def embeddings(
         **reading: see :class:`bertkit.insight.layer_vectors.ReadOptions`.
 
     Raises:
-        InputError: too few texts, vectors or labels that do not belong to them, or texts that all have the same vector.
+        InputError: too few texts, a single one in place of several, vectors or labels that do not belong to them, or
+            texts that all have the same vector.
         ConfigError: an unknown method, or a perplexity that makes no sense.
         MissingExtraError: ``method="umap"`` without the extra ``umap``.
     """
     check_method(method, perplexity)
-    texts, of = list(texts), len(texts)
+    texts = several(texts)
+    of = len(texts)
     labels = None if labels is None else list(labels)
     if labels is not None and len(labels) != of:
         raise InputError(f"got {counted(len(labels), 'label')} for {counted(of, 'text')}; give one a text, or None")

@@ -69,10 +69,19 @@ def tag_of(
 def answer_of(
     pipe: QuestionAnsweringPipeline, read: ReadText, question: str, context: str, label: str | None
 ) -> ExplainedAnswer:
-    """The model's answer, or the piece ``label`` of the context; InputError if it is none."""
-    seen = context[: max(word.end for word in read.words if word.second)]
+    """The model's answer, or the piece ``label`` of the context.
+
+    Raises:
+        InputError: ``label`` is no piece of the context.
+        TextError: the context has no word.
+    """
+    ends = [word.end for word in read.words if word.second]
+    if not ends:
+        raise TextError(f"the context has no word that could be an answer: {context!r:.60}")
+    seen, window = context[: max(ends)], len(read.ids)
     asked = {"question": question, "context": seen}
-    answers: Any = pipe(asked, max_seq_len=len(read.ids), align_to_words=False, top_k=1)
+    # Half a window, the usual limit of a question, may be less than the question: the window is no longer than both.
+    answers: Any = pipe(asked, max_seq_len=window, max_question_len=window, align_to_words=False, top_k=1)
     (found,) = answers
     start, end, share = found["start"], found["end"], found["score"]
     if label is not None and label != found["answer"]:

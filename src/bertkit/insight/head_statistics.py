@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bertkit.batch import collate
 from bertkit.engine.backend import Network
-from bertkit.errors import TextError, counted
+from bertkit.errors import InputError, TextError, counted
 from bertkit.inference.pipeline_base import shown
 from bertkit.inference.pipeline_inputs import Item, read_request
 from bertkit.insight.attention_reader import AttentionReader, is_empty
@@ -151,8 +151,11 @@ def heads(
     :func:`bertkit.visualize.attention`; a text that is empty is counted and left out.
 
     Raises:
+        InputError: ``max_texts`` below 1.
         TextError: no text that is not empty; one that is too long without ``truncation``.
     """
+    if max_texts < 1:
+        raise InputError(f"max_texts must be from 1, got {max_texts}")
     reader = AttentionReader(model, tokenizer, device=device, max_length=max_length)
     masks = _Masks(reader.tokenizer)
     items = read_request([texts] if isinstance(texts, str) else texts, tuple_is_pair=False).items

@@ -12,8 +12,9 @@ import numpy as np
 from bertkit.engine.backend import Network
 from bertkit.errors import InputError, counted
 from bertkit.inference.feature_extraction import Pooling
+from bertkit.inference.protocol import short_name
 from bertkit.insight.layer_probes import Examples, LayerScore, divide, probe, word_vectors
-from bertkit.insight.layer_vectors import LayerReader, cut_notes
+from bertkit.insight.layer_vectors import LayerReader, cut_notes, several
 from bertkit.metrics.layer_similarity import FEWEST, layer_similarity
 from bertkit.ragged import Flags, Floats, Ints
 from bertkit.system.console import Progress, aligned
@@ -55,14 +56,21 @@ class LayerStudy(Drawn):
     compared: int
     notes: tuple[str, ...]
 
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """The names of the models, or words that tell two of the same name apart."""
+        same = len(self.models) == 2 and self.models[0] == self.models[1]
+        return ("the first model", "the second model") if same else self.models
+
     def to_dict(self) -> dict[str, Any]:
         probes = [[{**asdict(each), "selectivity": each.selectivity} for each in scores] for scores in self.probes]
         return {**asdict(self), "probes": probes}
 
     def render(self) -> str:
         """Accuracies of probes by layer, with intervals and control tasks, and how alike the layers are, for people."""
-        lines = [f"{self.examples:,} {self.unit} for {' and '.join(self.models)}"]
-        for name, scores in zip(self.models, self.probes, strict=False):
+        names = self._names
+        lines = [f"{self.examples:,} {self.unit} for {' and '.join(names)}"]
+        for name, scores in zip(names, self.probes, strict=False):
             of = counted(self.labels, "label")
             lines.append(f"linear probes of {name}: {of}, train {self.train:,}, dev {self.dev:,}")
             table = [("layer", "accuracy", "(95 %)", "control", "selectivity")]
@@ -81,7 +89,7 @@ class LayerStudy(Drawn):
         if self.majority is not None:
             lines.append(f"most frequent label: {self.majority:.4f}")
         if self.similarity:
-            down, across = self.models[0], self.models[-1]
+            down, across = names[0], names[-1]
             lines.append(f"similarity (linear CKA, {self.compared:,} {self.unit}) of the layers of {down}, one a line,")
             lines.append(f"with layers 0, 1, ... of {across}")
             rows = [[f"{'-' if value is None else f'{value:.3f}':>6}" for value in row] for row in self.similarity]
@@ -89,9 +97,7 @@ class LayerStudy(Drawn):
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def figure(self) -> Figure:
-        names = list(self.models)
-        if len(names) == 2 and names[0] == names[1]:
-            names = ["the first model", "the second model"]
+        names = self._names
         curves = [
             Curve(name, *(np.array([getattr(each, field) for each in scores]) for field in Curve._fields[1:]))
             for name, scores in zip(names, self.probes, strict=False)
@@ -129,20 +135,24 @@ def layers(
         other: a second model, whose layers are compared with those of the first, instead of those with each other.
         tokenizer: needed for a model object.
         other_tokenizer: the same for ``other``.
-        pooling: how a text gets its vector from those of its tokens; see :class:`bertkit.SentenceEncoder`.
+        pooling: how a text gets its vector from those of its tokens; see :class:`bertkit.SentenceEncoder`. Not for
+            words.
         examples: of more texts, or words, so many are sampled.
         seed: of the sample, of train and dev, and of the control labels.
         max_length: most tokens of a text; longer ones are cut, and sentences of words are read in windows.
         device: see :func:`bertkit.pipeline`.
 
     Raises:
-        InputError: labels that do not belong to the texts, too few of either, a model that does not show its layers.
+        InputError: labels that do not belong to the texts, too few of either, a single text in place of several, a
+            ``pooling`` of words, a model that does not show its layers.
     """
     if model is None:
         raise InputError("give a model, whose layers are to be looked at")
     if examples < 1:
         raise InputError(f"examples must be from 1, got {examples}")
-    given = _Given.sampled(list(texts), None if labels is None else list(labels), examples, seed)
+    given = _Given.sampled(several(texts), None if labels is None else list(labels), examples, seed)
+    if given.words is not None and pooling != "model":
+        raise InputError(f"pooling={pooling!r} has no effect: a word has the vectors of its own pieces; leave it out")
     readers = [
         LayerReader(each, words, pooling=pooling, device=device, max_length=max_length)
         for each, words in ((model, tokenizer), (other, other_tokenizer))
@@ -257,4 +267,4 @@ def _probed(vectors_LND: Floats, examples: Examples) -> tuple[LayerScore, ...]:
 
 
 def _name_of(model: str | Path | Network) -> str:
-    return Path(model).name if isinstance(model, str | Path) else type(model).__name__
+    return short_name(model) if isinstance(model, str | Path) else type(model).__name__

@@ -5,9 +5,9 @@ Letters of the array shapes: L layers that were asked for, N texts, S tokens of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from bertkit.tokenization.features import featurize_mixed
 
 #: Tokens whose states of all layers are in memory at once, where no vector of a text is made of them.
 TOKENS_AT_ONCE = 4096
+
+
+_ItemT = TypeVar("_ItemT")
 
 
 class NoLayersError(InputError):
@@ -150,6 +153,13 @@ class ReadOptions(TypedDict, total=False):
     pooling: Pooling
     max_length: int | None
     device: Any
+
+
+def several(texts: Iterable[_ItemT]) -> list[_ItemT]:
+    """Texts as a list; InputError for a single one, which would be taken for texts of a letter each."""
+    if isinstance(texts, str):
+        raise InputError(f"give several texts, not one: {texts!r:.60}")
+    return list(texts)
 
 
 def token_reader(model: str | Path | Network, options: ReadOptions) -> LayerReader:

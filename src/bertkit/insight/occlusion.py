@@ -93,7 +93,8 @@ def occlusion(
         tag.
 
     Raises:
-        InputError: a label or a word that there is not, or an answer that is no piece of the context.
+        InputError: a label or a word that there is not, or an answer that is no piece of the context, or one that the
+            model cannot give because it is too long.
         TextError: a text without words, or of more than ``max_length`` tokens without ``truncation``.
         CheckpointError: scores that are not finite.
     """
@@ -152,6 +153,9 @@ def _of_answer(
     logits_KS2 = _finite(np.stack(pipe.engine.run(copies, SPAN_LOGITS, tokens_of)).astype(np.float64))
     inside_S = np.array([part == 1 for part in read.parts])
     width = pipe.decision.get("max_answer_length") or SpanSettings().max_answer_length
+    size = answer.last - answer.first + 1
+    if size > width:
+        raise InputError(f"the answer to explain has {size} word pieces, and the model gives {width} at most")
     scores = []
     for starts_S, ends_S in logits_KS2.transpose(0, 2, 1):
         null = starts_S[0] + ends_S[0]

@@ -80,7 +80,7 @@ class RunComparison(Rendered):
     right: rows by who is wholly right; None where answers are more or less right.
     unpaired: rows that only the first and only the second run has; they are in no number here.
     answers: right answers whose rows changed most. gained, lost: rows that only the second, only the first has right.
-    settings: what the protocols of the runs say differently.
+    settings: what the protocols of the runs say differently; a part of a setting by the names of both: "lora rank".
     """
 
     first: str
@@ -137,7 +137,7 @@ class RunComparison(Rendered):
                 lines += [f"    {_told(each)}" for each in changed]
         if self.settings:
             lines.append("  settings that differ (first, second):")
-            pairs = [(name, _short(a), _short(b)) for name, (a, b) in self.settings.items()]
+            pairs = [(name, *_told_apart(a, b)) for name, (a, b) in self.settings.items()]
             lines += [f"    {line}" for line in aligned(pairs)]
         return "\n".join(lines)
 
@@ -292,10 +292,22 @@ def _answers(gold: Sequence[str], right: tuple[Flags, Flags], num_shown: int) ->
 
 def _differing(folders: Sequence[Path]) -> dict[str, tuple[Any, Any]]:
     protocols = [read_json(folder / METRICS, dict[str, Any]).get("protocol", {}) for folder in folders]
-    names = [name for name in protocols[0] if name not in _NO_SETTINGS]
-    names += [name for name in protocols[1] if name not in (*_NO_SETTINGS, *names)]
-    both = {name: (protocols[0].get(name), protocols[1].get(name)) for name in names}
+    first, second = (
+        _spread({name: value for name, value in protocol.items() if name not in _NO_SETTINGS}) for protocol in protocols
+    )
+    both = {name: (first.get(name), second.get(name)) for name in (first | second)}
     return {name: values for name, values in both.items() if values[0] != values[1]}
+
+
+def _spread(settings: dict[str, Any]) -> dict[str, Any]:
+    """Each part of a setting by itself: ``{"lora": {"rank": 8}}`` becomes ``{"lora rank": 8}``."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            found |= {f"{name} {part}": each for part, each in _spread(value).items()}
+        else:
+            found[name] = value
+    return found
 
 
 def _told(row: ChangedRow) -> str:
@@ -303,7 +315,11 @@ def _told(row: ChangedRow) -> str:
     return f"{row.row:,}: {one_line(row.text)[:80]} [{gold}; {first} -> {second}]"
 
 
+def _told_apart(first: object, second: object) -> tuple[str, str]:
+    """Two different values, shortened, or whole where they differ beyond that."""
+    short = _short(first), _short(second)
+    return (str(first), str(second)) if short[0] == short[1] else short
+
+
 def _short(value: object) -> str:
-    if isinstance(value, dict) and "name" in value:
-        return str(value["name"])
     return shorten(value) if isinstance(value, list) else str(value)[:40]

@@ -75,7 +75,7 @@ def training(*runs: str | Path) -> TrainingCurves:
         runs: their folders, also while they are training; a run of several seeds has the log of the best one.
 
     Raises:
-        ConfigError: no run, or more than :data:`MOST_RUNS`.
+        ConfigError: no run, more than :data:`MOST_RUNS`, or one twice.
         CheckpointError: a folder without a log or with a damaged one, or a log without a step.
     """
     if not 1 <= len(runs) <= MOST_RUNS:
@@ -91,7 +91,8 @@ def _names(folders: Sequence[Path]) -> list[str]:
         names = ["/".join(each[-length:]) for each in parts]
         if len(set(names)) == len(names):
             return names
-    raise ConfigError(f"{folders[0]} is given twice")
+    twice = next(folder for number, folder in enumerate(folders) if parts[number] in parts[:number])
+    raise ConfigError(f"{twice} is given twice")
 
 
 def _curves(folder: Path) -> dict[str, Curve]:

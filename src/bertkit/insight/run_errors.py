@@ -32,7 +32,7 @@ _FOLDS = 5
 
 @dataclass(frozen=True, slots=True)
 class ScoredText:
-    """A line of ``predictions-*.jsonl``; ``row`` is its line in the file."""
+    """A line of ``predictions-*.jsonl``; ``row`` is its line in the data that was scored."""
 
     row: int
     text: str
@@ -56,7 +56,7 @@ class ScoredText:
 class Mistake:
     """A row whose label and prediction differ.
 
-    row: its line in the file. probability: of what was predicted. label_probability: of its label.
+    row: its line in the data that was scored. probability: of what was predicted. label_probability: of its label.
     """
 
     row: int
@@ -157,7 +157,8 @@ def errors(
 
     Raises:
         ConfigError: no such set or column, or a task of another kind.
-        DataError: ``data`` are not the scored rows.
+        DataError: ``data`` are not the scored rows; ``check_labels`` with fewer than two labels, or with one of too few
+            rows.
     """
     workflow, scored = scored_rows(run, split)
     if "probabilities" not in scored[0] or isinstance(scored[0]["gold"], list):
@@ -170,7 +171,7 @@ def errors(
     whole = Slice.of("all rows", right)
     wrong = [_mistake(row) for row, hit in zip(rows, right, strict=True) if not hit]
     wrong.sort(key=lambda each: (-each.probability, each.row))
-    values = _values(Path(data), columns, rows) if data is not None else {}
+    values = _values(Path(data), workflow.task.columns, columns, rows) if data is not None else {}
     if columns and data is None:
         raise ConfigError("columns= needs data=, the file of the scored rows (on the command line: --column, --data)")
     found = Errors(split, len(rows), whole, len(wrong), wrong[:top], _slices(rows, values, right, whole))
@@ -201,7 +202,7 @@ def _slices(
     rows: Sequence[ScoredText], values: Mapping[str, Sequence[str]], right: npt.NDArray[np.bool_], whole: Slice
 ) -> list[Slice]:
     """Parts by true label, by length in quarters, and by the values of columns; the weakest first."""
-    lengths = np.array([len(row.shown.split()) for row in rows])
+    lengths = np.array([len(row.text.split()) + len((row.text_pair or "").split()) for row in rows])
     edges = np.unique(np.quantile(lengths, [0, 0.25, 0.5, 0.75, 1], method="nearest"))
     parts: list[tuple[str, npt.NDArray[np.bool_]]] = []
     for below, high in pairwise(edges.tolist()):
@@ -217,12 +218,12 @@ def _slices(
     return sorted(found, key=lambda each: (each.accuracy, each.name))
 
 
-def _values(data: Path, columns: Sequence[str], rows: Sequence[ScoredText]) -> dict[str, list[str]]:
-    """The values of columns of the scored rows, found by their lines."""
+def _values(data: Path, layout: Columns, columns: Sequence[str], rows: Sequence[ScoredText]) -> dict[str, list[str]]:
+    """The values of columns of the scored rows, found by their lines; ``layout``: how the run reads its files."""
     from bertkit.tasks.reading.bad_rows import BadRows
     from bertkit.tasks.reading.tables import names_of, open_table, records
 
-    table = open_table(data, Columns(()), BadRows())
+    table = open_table(data, layout, BadRows("skip"))  # rows that cannot be read were not scored either
     for column in columns:
         if column not in table.columns:
             near = did_you_mean(column, table.columns)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bertkit.errors import ConfigError, counted, did_you_mean
+from bertkit.errors import ConfigError, counted, did_you_mean, plural
 from bertkit.inference.runs import how_to_read
 from bertkit.metrics.calibration import Bins
 from bertkit.system.model_sources import resolve
@@ -33,7 +33,8 @@ _PREFIXES = ("", "evaluation-")
 class Confusion(Drawn):
     """What was predicted in place of what was right.
 
-    split: name of the scored set. num_rows: of texts; of tags, words.
+    split: name of the scored set. num_rows: of texts; of tags, words; num_right: those predicted as labelled.
+    unit: what a row is, ``"row"`` or ``"word"``.
     labels, matrix: a row for each true label ``(L, L)``; of very many labels the frequent ones, and the others
         together. matrix is None where a text has any number of labels.
     calibration: accuracy by predicted probability; None where no probabilities were kept.
@@ -42,9 +43,11 @@ class Confusion(Drawn):
     title: ClassVar[str] = "Confusion"
     split: str
     num_rows: int
+    num_right: int
     labels: Sequence[str]
     matrix: npt.NDArray[np.int64] | None
     calibration: Bins | None
+    unit: str = "row"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: arrays as lists, what was not measured as None."""
@@ -52,6 +55,7 @@ class Confusion(Drawn):
         return {
             "split": self.split,
             "num_rows": self.num_rows,
+            "num_right": self.num_right,
             "labels": list(self.labels),
             "matrix": None if self.matrix is None else self.matrix.tolist(),
             "calibration": None
@@ -66,9 +70,9 @@ class Confusion(Drawn):
 
     def render(self) -> str:
         """Accuracy, the most frequent confusions, the calibration error."""
-        lines = [f"{self.split}: {counted(self.num_rows, 'row')}"]
+        lines = [f"{self.split}: {counted(self.num_rows, self.unit)}"]
         if self.matrix is not None:
-            lines[0] += f", {self.matrix.trace() / self.matrix.sum():.1%} right"
+            lines[0] += f", {self.num_right / self.num_rows:.1%} right"
             lines += self._confused(self.matrix)
         if self.calibration is not None:
             lines.append(f"calibration error {self.calibration.error:.4f} (mean distance of probability and accuracy)")
@@ -76,7 +80,9 @@ class Confusion(Drawn):
 
     def _confused(self, matrix: npt.NDArray[np.int64]) -> list[str]:
         wrong = Counter({(r, c): int(n) for (r, c), n in np.ndenumerate(matrix) if r != c and n})
-        lines = ["   rows  of its label  true label -> predicted"] if wrong else []
+        if among := int(matrix.trace()) - self.num_right:  # the last row joins rare labels, and they are confused too
+            wrong[len(matrix) - 1, len(matrix) - 1] = among
+        lines = [f"{plural(self.unit):>7}  of its label  true label -> predicted"] if wrong else []
         for (row, column), count in wrong.most_common(_MOST_SHOWN):
             share = count / matrix[row].sum()
             lines.append(f"{count:7,}  {share:12.1%}  {self.labels[row]} -> {self.labels[column]}")
@@ -105,7 +111,9 @@ def confusion(run: str | Path, split: str = "dev") -> Confusion:
         found = {str(label) for row in rows for label in (row["gold"], row["predicted"])}
         labels = [*filter(found.__contains__, labels), *sorted(found - set(labels))]
     matrix, shown = (None, labels) if several else counts_of_rows(rows, labels)
-    return Confusion(split, len(rows), shown, matrix, bins_of_rows(rows) if probable else None)
+    num_right = sum(row["gold"] == row["predicted"] for row in rows)
+    bins, unit = bins_of_rows(rows) if probable else None, "word" if workflow.of_tokens else "row"
+    return Confusion(split, len(rows), num_right, shown, matrix, bins, unit)
 
 
 def scored_rows(run: str | Path, split: str) -> tuple[AnyWorkflow, list[Row]]:

@@ -33,11 +33,11 @@ class SenseSentence:
 def read_sense_sentences(file: str | Path | None = None, words: list[str] | None = None) -> list[SenseSentence]:
     """The sentences of a file with the columns word, sense and sentence; None: 21 English words that come along.
 
-    words: only these.
+    words: only these, in this order; None: all, in the order of the file.
 
     Raises:
-        DataError: a column that is missing, a sentence without its word, a word with one sense, a sense with one
-            sentence; names file and line.
+        DataError: a column that is missing or a sentence without its word, with file and line; a word with one sense,
+            a sense with one sentence, too many sentences or none.
         ConfigError: one of ``words`` that is not in the file.
     """
     if file is None:
@@ -51,7 +51,8 @@ def read_sense_sentences(file: str | Path | None = None, words: list[str] | None
             raise ConfigError(
                 f"no sentences for the word {word!r}{did_you_mean(word, known)}; there are {', '.join(known)}"
             )
-    found = [each for each in found if not words or each.word in words]
+    if words:
+        found = [each for word in dict.fromkeys(words) for each in found if each.word == word]
     for word in words or known:
         senses = Counter(each.sense for each in found if each.word == word)
         if len(senses) < 2:

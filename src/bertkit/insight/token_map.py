@@ -117,7 +117,8 @@ def tokens(
     """A map of the word pieces of a few texts as a layer sees them: the same piece has another place in each text.
 
     Args:
-        texts: with three pieces at least. Of more than :data:`MOST_PIECES` pieces the first ones are drawn.
+        texts: one or several, with three pieces at least. Of more than :data:`MOST_PIECES` pieces the first ones are
+            drawn.
         model: folder, name on the Hub, run folder, or a model object of an encoder.
         method: see :func:`bertkit.insight.projection.project`.
         perplexity: of t-SNE, see there.
@@ -132,7 +133,7 @@ def tokens(
     check_method(method, perplexity)
     if "pooling" in reading:
         raise InputError("pieces have vectors of their own, so pooling would have no effect; leave it out")
-    texts = list(texts)
+    texts = [texts] if isinstance(texts, str) else list(texts)
     if not texts:
         raise InputError("there are no texts to draw")
     layer = reading.get("layer")

@@ -21,6 +21,7 @@ from bertkit.insight.layer_vectors import (
     NoLayersError,
     ReadOptions,
     cut_notes,
+    several,
     token_reader,
     vectors_of,
 )
@@ -168,9 +169,10 @@ def anisotropy(
         **reading: see :class:`bertkit.insight.layer_vectors.ReadOptions`; ``layer`` is that of ``spaces``.
 
     Raises:
-        InputError: too few texts, or texts that all have the same vector.
+        InputError: too few texts, a single one in place of several, or texts that all have the same vector.
     """
-    texts, of = list(texts), len(texts)
+    texts = several(texts)
+    of = len(texts)
     if points < FEWEST or of < FEWEST:
         raise InputError(f"{FEWEST} texts are needed at least, got {min(of, points)}")
     generator = np.random.Generator(np.random.PCG64(seed))

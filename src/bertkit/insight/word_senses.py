@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from bertkit.engine.backend import Network
 from bertkit.engine.static.word_vectors import WordVectors, split_words
@@ -75,7 +76,7 @@ class SenseScores(Drawn):
     @property
     def layers(self) -> list[float]:
         """The mean index over the words, of each layer."""
-        return [float(mean) for mean in np.mean([each.layers for each in self.words], axis=0)]
+        return _means(self.words)
 
     @property
     def neighbours(self) -> float:
@@ -85,7 +86,7 @@ class SenseScores(Drawn):
     @property
     def best_layer(self) -> int:
         """The layer with the largest mean."""
-        return int(np.argmax(self.layers))
+        return _best_layer(self.words)
 
     def to_dict(self) -> Mapping[str, Any]:
         """Plain values for JSON: adjusted Rand indices by layer and word, and the points of the drawn word."""
@@ -155,7 +156,7 @@ def senses(
     Args:
         model: folder, name on the Hub, run folder, or a model object of an encoder.
         file: with the columns word, sense and sentence; None: 21 English words with 10 sentences a sense.
-        words: only these words; the first is drawn.
+        words: only these words, in this order; the first is drawn.
         vectors: word vectors to compare with, see :meth:`bertkit.static.WordVectors.load`; None: the table of word
             embeddings of the model itself.
         tokenizer: needed for a model object.
@@ -178,7 +179,7 @@ def senses(
                 _score(word, [sentences[row].sense for row in rows], contextual_LND[:, rows], around_ND[rows], seed)
             )
             bar.advance()
-    best = int(np.argmax(np.mean([each.layers for each in scores], axis=0)))
+    best = _best_layer(scores)
     first, rows = next(iter(grouped.items()))
     drawn = WordPlaces(
         first,
@@ -190,6 +191,14 @@ def senses(
     )
     name = "the model's word embeddings" if table is None else f"{len(table):,} word vectors"
     return SenseScores(tuple(scores), drawn, name)
+
+
+def _means(words: Sequence[WordScore]) -> list[float]:
+    return [float(mean) for mean in np.mean([each.layers for each in words], axis=0)]
+
+
+def _best_layer(words: Sequence[WordScore]) -> int:
+    return int(np.argmax(_means(words)))
 
 
 def _rows_by_word(sentences: Sequence[SenseSentence]) -> dict[str, list[int]]:
@@ -257,7 +266,9 @@ def _contextual(reader: LayerReader, sentences: Sequence[SenseSentence]) -> Floa
 def _own_table(reader: LayerReader, sentences: Sequence[SenseSentence]) -> Floats:
     """The mean of the model's word embeddings of the other tokens of each sentence ``(N, E)``."""
     encoder: Any = reader.pipe.model
-    table_VE = encoder.embeddings.word_embeddings.weight.detach().float().cpu().numpy()
+    words = encoder.embeddings.word_embeddings
+    rows_V = torch.arange(words.num_embeddings, device=words.weight.device)
+    table_VE = words(rows_V).detach().float().cpu().numpy()  # read as the model does: in 8 bits with its scales
     rows, special = (
         reader.encode([each.sentence for each in sentences], truncation=True),
         reader.tokenizer.all_special_ids,
@@ -270,11 +281,18 @@ def _own_table(reader: LayerReader, sentences: Sequence[SenseSentence]) -> Float
 
 
 def _around(table: WordVectors, sentences: Sequence[SenseSentence]) -> Floats:
-    """The mean of the word vectors of the other words of each sentence ``(N, D)``; zeros where none is known."""
+    """The mean of the word vectors of the other words of each sentence ``(N, D)``; zeros where none is known.
+
+    A word counts once, as it is written, or where the table has it so alone, in lower case, then without accents.
+    """
     found = []
     for each in sentences:
         others = each.sentence[: each.start] + " " + each.sentence[each.end :]
-        known = [word for lower in (True, False) for word in split_words(others, lower=lower) if word in table]
-        vectors = [table[word] for word in dict.fromkeys(known)]
+        forms = (
+            (word, *split_words(word, strip_accents=False), *split_words(word))
+            for word in split_words(others, lower=False)
+        )
+        known = [next((form for form in each if form in table), None) for each in forms]
+        vectors = [table[word] for word in dict.fromkeys(known) if word is not None]
         found.append(np.mean(vectors, axis=0) if vectors else np.zeros(table.vectors.shape[1], np.float32))
     return np.stack(found)

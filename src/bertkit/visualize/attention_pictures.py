@@ -104,7 +104,7 @@ def lines_figure(matrix: Floats, title: str, rows: Sequence[str], columns: Seque
     tallest = max(len(left), len(right))
     figure, axes = new_figure(5.0, max(2.5, 0.24 * tallest + 0.8))
     from_row, to_column = np.nonzero(shown > 0.005)
-    strengths = shown[from_row, to_column]
+    strengths = np.minimum(shown[from_row, to_column], 1.0)  # sums of pieces may round to a little more
     order = np.argsort(strengths)
     ends = [[(0.0, from_row[at]), (1.0, to_column[at])] for at in order]
     axes.add_collection(LineCollection(ends, colors=BLUE, linewidths=1.6, alpha=strengths[order]))

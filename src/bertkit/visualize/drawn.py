@@ -48,7 +48,7 @@ class Drawn(ABC):
 
         Raises:
             ConfigError: another ending than those of :data:`ENDINGS`.
-            MissingExtraError: an image without matplotlib (the extra ``plots``).
+            MissingExtraError: an image, or a page that holds one, without matplotlib (the extra ``plots``).
         """
         path = Path(path)
         if path.suffix not in ENDINGS:

@@ -6,13 +6,15 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from bertkit.visualize.figures import COLORS
+from bertkit.visualize.figures import BLACK, COLORS
 from bertkit.visualize.page import document
 
 #: Characters of a text around a mark; what is farther away is left out.
 AROUND = 400
 #: Texts on a page.
 MOST_TEXTS = 2000
+#: Colors of marks: those of pictures that are seen on a dark page as well.
+MARKS = tuple(color for color in COLORS if color != BLACK)
 #: Rows of a table in a notebook.
 MOST_ROWS = 50
 
@@ -29,7 +31,7 @@ class Mark(NamedTuple):
 def marked_text(text: str, marks: Iterable[Mark], colors: Mapping[str, str] | None = None) -> str:
     """A text with marked parts, each with its name beside it; of overlapping parts the first one.
 
-    A name has one color on a page: that of ``colors``, or one by its place in the order of the names.
+    A name has one color on a page: that of ``colors``, or that of :data:`MARKS` at its place in the order of the names.
     """
     kept: list[Mark] = []
     for mark in sorted(marks, key=lambda each: (each.start, -each.end)):
@@ -77,7 +79,7 @@ class MarkedTexts:
 
 def colors_of(names: Iterable[str]) -> dict[str, str]:
     """A color for each name, the same for the same names."""
-    return {name: COLORS[number % len(COLORS)] for number, name in enumerate(sorted(set(names)))}
+    return {name: MARKS[number % len(MARKS)] for number, name in enumerate(sorted(set(names)))}
 
 
 def _unmarked(text: str, start: int, end: int) -> str:
@@ -93,7 +95,7 @@ def bars(rows: Sequence[tuple[str, float]]) -> str:
     """Names with a number from 0 to 1 each, and a bar as long as that."""
     lines = (
         f'<tr><td>{html.escape(name)}</td><td style="text-align:right">{value:.4f}</td>'
-        f'<td style="width:12rem"><div style="background:{COLORS[0]};height:.7em;width:{min(max(value, 0), 1):.1%}">'
+        f'<td style="width:12rem"><div style="background:{MARKS[0]};height:.7em;width:{min(max(value, 0), 1):.1%}">'
         "</div></td></tr>"
         for name, value in rows[:MOST_ROWS]
     )

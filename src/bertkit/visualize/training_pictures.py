@@ -40,6 +40,8 @@ Points = Sequence[tuple[int, float]]
 _WORDS = ("masked_lm", "denoising", "next_word")
 #: Scores on dev that get a picture of their own, the first of a log.
 MOST_SCORES = 4
+#: Room above and below the curves, as a share of the height that they take.
+_MARGIN = 0.05
 #: Names of the numbers in a log, for people.
 _LABELS = {"lr": "learning rate", "grad_norm": "gradient norm", "dev_loss": "dev loss", "loss": "training loss"}
 
@@ -63,9 +65,15 @@ def compare_curves(runs: Mapping[str, Mapping[str, Curve]]) -> Figure:
     figure = empty_figure(4.2 * columns, 3.0 * rows + 0.4)
     for number, name in enumerate(shown):
         axes = add_axes(figure, rows, columns, number + 1)
-        for color, (run, curves) in zip(COLORS, runs.items(), strict=False):
-            if name in curves:
-                _draw_curve(axes, curves[name], color, run, noisy=not name.startswith("dev_") and name != "lr")
+        noisy = not name.startswith("dev_") and name != "lr"
+        ranges = [
+            _draw_curve(axes, curves[name], color, run, noisy=noisy)
+            for color, (run, curves) in zip(COLORS, runs.items(), strict=False)
+            if name in curves
+        ]
+        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+        if low < high:
+            axes.set_ylim(low - _MARGIN * (high - low), high + _MARGIN * (high - low))
         axes.set_title(_LABELS.get(name, name.replace("_per_s", " per second").replace("_", " ")), fontsize=10)
         axes.set_xlabel("optimizer step", fontsize=8)
         axes.tick_params(labelsize=8)
@@ -75,16 +83,18 @@ def compare_curves(runs: Mapping[str, Mapping[str, Curve]]) -> Figure:
     return figure
 
 
-def _draw_curve(axes: Axes, curve: Curve, color: str, run: str, *, noisy: bool) -> None:
+def _draw_curve(axes: Axes, curve: Curve, color: str, run: str, *, noisy: bool) -> tuple[float, float]:
+    """Draw a curve; the lowest and the highest value that must be seen of it."""
     values = np.asarray(curve.values)
+    low, high = values.min(), values.max()
     marker = "o" if len(values) <= 30 else ""
     if noisy and not marker:
         axes.plot(curve.steps, values, color=color, alpha=0.25, linewidth=0.7)
-        # Spikes of single steps would flatten the rest.
-        low, high = np.quantile(values, [0.0, 0.995])
-        axes.set_ylim(min(low, axes.get_ylim()[0]), None if high <= low else max(high, 1.05 * smooth(values).max()))
-        values = smooth(values)
+        smoothed = smooth(values)
+        high = max(np.quantile(values, 0.995), smoothed.max())  # spikes of single steps would flatten the rest
+        values = smoothed
     axes.plot(curve.steps, values, color=color, marker=marker, markersize=3, linewidth=1.4, label=plain(run))
+    return float(low), float(high)
 
 
 def loss_curve(records: Sequence[Record], *, metric: str | None = None) -> Figure:

@@ -228,6 +228,18 @@ def test_processors_read_the_published_files(shared: Path, tmp_path: Path) -> No
     assert classic.DataProcessor._read_tsv(quoted) == [["a", '"b', 'c"'], ["d", "e"]]
 
 
+@pytest.mark.parametrize("quotechar", [None, '"'])
+def test_a_table_in_another_encoding_is_refused(tmp_path: Path, quotechar: str | None) -> None:
+    """UTF-8, with or without a byte order mark, is read."""
+    file = tmp_path / "x.tsv"
+    for encoding in ("utf-8", "utf-8-sig"):
+        file.write_text("a\tb\nc\tcaf\u00e9\n", encoding=encoding)
+        assert classic.DataProcessor._read_tsv(file, quotechar) == [["a", "b"], ["c", "caf\u00e9"]]
+    file.write_text("a\tb\nc\tcaf\u00e9 und T\u00fcr\n", encoding="latin-1")
+    with pytest.raises(DataError, match=r"x\.tsv:2: .*UTF-8"):
+        classic.DataProcessor._read_tsv(file, quotechar)
+
+
 def test_features_are_those_of_transformers(shared: Path) -> None:
     from transformers import BertTokenizer as Peer
 

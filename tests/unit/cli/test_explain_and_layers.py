@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bertkit import BertForSequenceClassification, BertForTokenClassification
+from bertkit import BertForSequenceClassification, BertForTokenClassification, errors
 from bertkit.cli import main
 from pipeline_helpers import save_tiny
 
@@ -95,6 +95,8 @@ def test_explain_in_color_on_a_terminal(models: dict[str, str], monkeypatch: pyt
         (["layers", "few.csv", "--model", "encoder", "--tag-column", "2"], 2, "go with --tags"),
         (["layers", "few.conll", "--model", "encoder", "--tags", "--label", "x"], 2, "choose a column by --tag-column"),
         (["layers", "few.conll", "--model", "encoder", "--tags", "--word-column", "5"], 3, "few.conll"),
+        (["layers", "few.conll", "--model", "encoder", "--tags", "--pooling", "cls"], 2, "--pooling 'cls' has no"),
+        (["layers", "few.conll", "--model", "encoder", "--tags", "--text-pair", "x"], 2, "--text-pair is for tables"),
         (["layers", "none.csv", "--model", "encoder"], 3, "none.csv"),
     ],
 )
@@ -116,11 +118,13 @@ def test_layers(run: Run, models: dict[str, str], tmp_path: Path) -> None:
     table.write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
     code, out, err = run("layers", str(table), "--model", models["encoder"], "--out", str(picture))
     assert (code, err) == (0, f"wrote {picture}\n")
-    assert "linear probes of encoder: 2 labels, train 32, dev 8" in out
+    name = "/".join(Path(models["encoder"]).parts[-2:])
+    assert f"linear probes of {name}: 2 labels, train 32, dev 8" in out
     assert picture.stat().st_size > 5000
     code, out, _ = run("layers", str(table), "--model", models["encoder"], "--with", models["texts"], "--json")
     said: dict[str, Any] = json.loads(out)
-    assert (code, said["models"], len(said["probes"]), said["dev"]) == (0, ["encoder", "texts"], 2, 8)
+    names = ["/".join(Path(models[name]).parts[-2:]) for name in ("encoder", "texts")]
+    assert (code, said["models"], len(said["probes"]), said["dev"]) == (0, names, 2, 8)
     tagged = tmp_path / "t.conll"
     tagged.write_text("1 the DT\n2 good JJ\n3 film NN\n\n" * 20, encoding="utf-8")
     options = ["--word-column", "2", "--tag-column", "3", "--json"]
@@ -128,3 +132,37 @@ def test_layers(run: Run, models: dict[str, str], tmp_path: Path) -> None:
     said = json.loads(out)
     assert (code, said["unit"], said["examples"], said["labels"]) == (0, "words", 60, 3)
     assert said["probes"][0][0]["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("command", "needs"),
+    [
+        ("layers none.csv --model ./none", True),
+        ("senses --model ./none", True),
+        ("anisotropy none.csv --model ./none", True),
+        ("training ./none", True),
+        ("confusion ./none", True),
+        ("embeddings none.csv --model ./none", False),
+        ("tokens text --model ./none", False),
+        ("attention text --model ./none", False),
+        ("heads text --model ./none", False),
+        ("explain text --model ./none", False),
+        ("errors ./none", False),
+    ],
+)
+def test_a_page_that_holds_an_image_is_refused_before_any_work_without_matplotlib(
+    command: str, needs: bool, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: where the page needs no image, the missing file or model is what is wrong."""
+    monkeypatch.chdir(tmp_path)
+    real = errors.import_module
+
+    def without_matplotlib(name: str) -> object:
+        if name.partition(".")[0] == "matplotlib":
+            raise ModuleNotFoundError(name="matplotlib")
+        return real(name)
+
+    monkeypatch.setattr(errors, "import_module", without_matplotlib)
+    code, _, err = run(*command.split(), "--out", "x.html")
+    assert ("matplotlib" in err, code == 5) == (needs, needs), err
+    assert not Path("x.html").exists()

@@ -185,6 +185,9 @@ def test_words_are_sums_over_targets_and_means_over_sources(folder: Path) -> Non
     words = visualize.attention(text, model=folder, words=True).maps["encoder"]
     assert pieces.rows[2:-1] != ("filming",)
     assert pieces.rows[3].startswith("##")
+    said = visualize.attention(text, model=folder, words=True, view="lines").render()
+    assert "3 layers of 4 heads, 4 words and special tokens\n" in said
+    assert "what each word attends to most" in said
     assert words.rows == ("[CLS]", "Good", "filming", "[SEP]")  # as in the text, which the model reads in lower case
     spans = [(0, 1), (1, 2), (2, len(pieces.rows) - 1), (len(pieces.rows) - 1, len(pieces.rows))]
     for name, whole, joined in (("values", pieces.values, words.values), ("rollout", pieces.rollout, words.rollout)):

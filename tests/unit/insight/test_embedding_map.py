@@ -150,6 +150,7 @@ def test_what_is_refused(folder: Path) -> None:
         ("layer would have no effect", TEXTS, {"vectors": vectors, "layer": 1}),
         ("no layer 9: it has 3", TEXTS, {"model": folder, "layer": 9}),
         ("pooling='median' is unknown", TEXTS, {"model": folder, "pooling": "median"}),
+        ("give several texts, not one: 'a film'", "a film", {"model": folder}),
         ("points must be from 1", TEXTS, {"model": folder, "points": 0}),
         ("the vectors of all 4 texts are the same", ["a film"] * 4, {"model": folder}),
     ):  # fmt: skip

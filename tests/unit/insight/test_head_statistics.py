@@ -13,7 +13,7 @@ import transformers
 
 import family_folders
 from bertkit import BertForMaskedLM, BertTokenizer, visualize
-from bertkit.errors import TextError
+from bertkit.errors import InputError, TextError
 from bertkit.insight import head_statistics
 from pipeline_helpers import save_tiny
 
@@ -109,6 +109,12 @@ def test_encoders_of_models_that_write(family: str, tmp_path: Path) -> None:
     assert family == "t5" or found.values["cls"].min() > 0
     assert found.values["sep"].min() > 0
     assert found.values["entropy"].shape == (2, 2)
+
+
+@pytest.mark.parametrize("most", [0, -1])
+def test_at_least_one_text_is_read(folder: Path, most: int) -> None:
+    with pytest.raises(InputError, match=f"max_texts must be from 1, got {most}"):
+        visualize.heads(TEXTS, model=folder, max_texts=most)
 
 
 def test_heads_of_a_known_kind() -> None:

@@ -158,7 +158,8 @@ def test_layers_of_two_models(folder: Path, texts: tuple[list[str], list[str]], 
     other = save_tiny(tmp_path / "other", num_hidden_layers=2, hidden_size=16)
     found = visualize.layers(texts[0], None, folder, other=other)
     assert np.array(found.similarity).shape == (4, 3)
-    assert (found.probes, found.majority, found.models) == ((), None, (folder.name, "other"))
+    names = tuple("/".join(model.parts[-2:]) for model in (folder, other))
+    assert (found.probes, found.majority, found.models) == ((), None, names)
     model = AutoModel.from_pretrained(folder)
     with torch.no_grad():  # rotates the vectors of the embeddings, and changes their size
         rotation = torch.linalg.qr(torch.randn(32, 32, generator=torch.Generator().manual_seed(0)))[0]
@@ -172,6 +173,20 @@ def test_layers_of_two_models(folder: Path, texts: tuple[list[str], list[str]], 
     np.testing.assert_allclose(layer_similarity(vectors, turned), own, atol=1e-4)
     assert own[0, 3] < 0.99
     assert len(visualize.layers(*texts, folder, other=folder).probes) == 2
+
+
+def test_models_have_names_that_tell_them_apart(
+    folder: Path, texts: tuple[list[str], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    here = visualize.layers(texts[0][:9], None, ".")
+    assert here.models == ("/".join(folder.parts[-2:]),)
+    model, words = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    two = visualize.layers(texts[0][:9], None, model, tokenizer=words, other=model, other_tokenizer=words)
+    assert two.models == ("BertModel", "BertModel")
+    said = two.render().splitlines()
+    assert said[0] == "9 texts for the first model and the second model"
+    assert said[-1 - len(two.similarity)] == "with layers 0, 1, ... of the second model"
 
 
 def test_a_layer_in_which_all_texts_are_the_same(folder: Path, texts: tuple[list[str], list[str]]) -> None:
@@ -216,9 +231,12 @@ def test_what_cannot_be_studied(folder: Path, texts: tuple[list[str], list[str]]
         ((texts[0], texts[1][:5], folder), "got 5 labels for 120 texts"),
         (([["a", "b"]], [["x"]], folder), "sentence 0 .* has 2 words and 1 tags"),
         ((*texts, None), "give a model"),
+        (("a single text", None, folder), "give several texts, not one: 'a single text'"),
     ]
     for arguments, message in cases:
         with pytest.raises(InputError, match=message):
             visualize.layers(*arguments)
+    with pytest.raises(InputError, match="pooling='cls' has no effect: a word has"):
+        visualize.layers([["a", "film"]] * 30, None, folder, pooling="cls")
     with pytest.raises(InputError, match="examples must be from 1"):
         visualize.layers(*texts, folder, examples=0)

@@ -14,7 +14,7 @@ from bertkit import (
     pipeline,
     visualize,
 )
-from bertkit.errors import InputError, LongTextError
+from bertkit.errors import InputError, LongTextError, TextError
 from bertkit.insight.occlusion import occlusion
 from pipeline_helpers import save_tiny
 
@@ -162,6 +162,34 @@ def test_what_is_refused_of_tags_and_answers(
     monkeypatch.setattr(tags.tokenizer, "mask_token_id", None)
     with pytest.raises(InputError, match="no mask"):
         occlusion(tags, TEXT)
+
+
+@pytest.mark.parametrize("context", ["good", "the film"])
+def test_a_question_may_be_longer_than_its_context(reader: Path, context: str) -> None:
+    """Where the pipeline is free to choose, a question has at most half a window."""
+    pipe, question = pipeline("question-answering", model=reader), "is it good or bad , not dull and not very bad"
+    found = occlusion(pipe, question, context)
+    best = pipe({"question": question, "context": context}, align_to_words=False)
+    assert found.predicted == best["answer"]
+    assert found.score == pytest.approx(best["score"], abs=1e-4)
+    assert visualize.explain(question, context, model=reader).predicted == best["answer"]
+
+
+def test_a_context_without_a_word_is_refused(reader: Path) -> None:
+    pipe = pipeline("question-answering", model=reader)
+    with pytest.raises(TextError, match="the context has no word that could be an answer"):
+        occlusion(pipe, "is it good", "\u200b")
+    with pytest.raises(TextError, match="the context has no word that could be an answer"):
+        visualize.explain("is it good", "\u200b", model=reader)
+
+
+def test_an_answer_that_the_model_cannot_give_has_no_probability(reader: Path) -> None:
+    pipe = pipeline("question-answering", model=reader)
+    pipe.decision = {"max_answer_length": 3}
+    found = occlusion(pipe, "is it good", TEXT, label="the film is")
+    assert 0 < found.score < 1
+    with pytest.raises(InputError, match="the answer to explain has 4 word pieces, and the model gives 3 at most"):
+        occlusion(pipe, "is it good", TEXT, label="the film is great")
 
 
 def test_the_predicted_label_follows_the_threshold(tmp_path: Path) -> None:

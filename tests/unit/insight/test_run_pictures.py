@@ -23,6 +23,7 @@ from bertkit.tasks import csv_task, task_of
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.visualize.error_pictures import Slice
+from browser_helpers import CHROMIUM, browser
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_heads_data, write_splits
 
 pytestmark = pytest.mark.slow
@@ -222,3 +223,78 @@ def test_runs_of_the_first_release_are_drawn() -> None:
     assert f"{steps[-1]} steps" in visualize.training(old / "text").render()
     with pytest.raises(CheckpointError, match=r"has no log\.jsonl"):
         visualize.training(old / "ner")
+
+
+def with_predictions(run: Path, folder: Path, rows: list[dict[str, Any]]) -> Path:
+    """A copy of a run with other predictions."""
+    shutil.copytree(run, folder)
+    (folder / "predictions-dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_rare_labels_that_share_a_row_are_not_right_for_each_other(runs: Path, tmp_path: Path) -> None:
+    """60 labels have a row of their own; of the 10 others each is taken for another one."""
+    gold = [f"frequent {number}" for number in range(60) for _ in range(3)]
+    rare = [f"rare {number}" for number in range(10)]
+    predicted = [*gold[:-1], gold[0], *rare[1:], rare[0]]
+    rows = [{"gold": a, "predicted": b} for a, b in zip([*gold, *rare], predicted, strict=True)]
+    found = visualize.confusion(with_predictions(runs / "texts", tmp_path / "run", rows))
+    assert found.matrix is not None
+    assert found.matrix.shape == (61, 61)
+    assert found.matrix.trace() == 189, "of the joined row all are on the diagonal"
+    assert (found.num_right, found.to_dict()["num_right"]) == (179, 179)
+    first, _, *confused = found.render().splitlines()
+    assert first == f"dev: 190 rows, {179 / 190:.1%} right"
+    assert confused[0].split() == ["10", "100.0%", *"10 others -> 10 others".split()]
+    assert confused[1].split() == ["1", "33.3%", *"frequent 59 -> frequent 0".split()]
+
+
+def test_a_tagger_has_words(runs: Path) -> None:
+    assert visualize.confusion(runs / "tags").render().startswith("dev: 36 words, ")
+    assert visualize.confusion(runs / "texts").render().startswith("dev: 60 rows, ")
+
+
+def test_the_run_that_is_given_twice_is_named(runs: Path) -> None:
+    with pytest.raises(ConfigError, match="tags is given twice"):
+        visualize.training(runs / "texts", runs / "tags", runs / "tags")
+
+
+def test_lengths_of_pairs_are_those_of_their_texts(runs: Path, tmp_path: Path) -> None:
+    probabilities = {"0": 0.9, "1": 0.1}
+    rows = [
+        {"row": n, "text": text, "text_pair": "c", "gold": "0", "predicted": "0", "probabilities": probabilities}
+        for n, text in enumerate(["a b", "a b d e"] * 4)
+    ]
+    found = visualize.errors(with_predictions(runs / "texts", tmp_path / "run", rows))
+    assert "3 to 5 words" in {each.name for each in found.slices}, "the mark between the two is no word"
+
+
+def test_the_scored_file_is_read_as_the_run_reads(runs: Path, tmp_path: Path) -> None:
+    """Between its fields is a "|", its quotes are text, and one of its rows was left out."""
+    for name, seed in (("train", 1), ("dev", 2)):
+        rows = [f'"{text}, and|{label}|{"ab"[n % 3 == 0]}' for n, (text, label) in enumerate(labelled_texts(30, seed))]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["text|label|kind", *rows[:4], "no label", *rows[4:]]) + "\n")
+    task = csv_task(tmp_path, delimiter="|", quoting="none", on_error="skip")
+    settings = FinetuneConfig(**{**QUICK, "epochs": 1, "on_error": "skip"})
+    with no_pictures():
+        finetune(task, tmp_path, runs / "start", tmp_path / "run", settings, cache=None)
+    found = visualize.errors(tmp_path / "run", data=tmp_path / "dev.csv", columns=["kind"])
+    sizes = {each.name: each.num_rows for each in found.slices if each.name.startswith("kind")}
+    assert (found.num_rows, sizes) == (30, {"kind = a": 20, "kind = b": 10})
+
+
+@pytest.mark.campaign
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_errors_in_a_browser(runs: Path, tmp_path: Path, dark: bool) -> None:
+    found = visualize.errors(runs / "texts", check_labels=True)
+    file = found.save(tmp_path / "errors.html")
+    with browser(tmp_path / "profile") as page:
+        page.open(file, dark=dark)
+        headings = page.value("[...document.querySelectorAll('h1, h2')].map((each) => each.textContent)")
+        assert headings == ["Errors", "Slices", "Most confident mistakes", "Likely wrong labels"]
+        first = page.value("[...document.querySelectorAll('table')[0].rows].map((row) => row.cells[0].textContent)")
+        assert first == ["slice", "all rows", *(each.name for each in found.slices)]
+        paper = page.value("getComputedStyle(document.body).backgroundColor")
+        assert (paper == "rgb(255, 255, 255)") != dark
+        assert (page.requests, page.problems) == ([file.as_uri()], [])

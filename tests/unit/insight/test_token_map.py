@@ -80,6 +80,12 @@ def test_picture_and_page(folder: Path, tmp_path: Path) -> None:
     assert len(axes.lines) == len(found.repeated)
 
 
+def test_a_single_text_is_one_text(folder: Path) -> None:
+    found = visualize.tokens(TEXTS[0], folder)
+    assert found.texts == TEXTS[:1]
+    assert [each.piece for each in found.pieces] == TEXTS[0].split()
+
+
 def test_pieces_of_bytes_are_read_as_text(tmp_path: Path) -> None:
     family_folders.make("modernbert", tmp_path / "m", tmp_path)
     found = visualize.tokens(["the the r"], tmp_path / "m")

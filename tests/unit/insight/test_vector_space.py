@@ -122,6 +122,8 @@ def test_picture_and_page(folder: Path, tmp_path: Path) -> None:
 def test_what_is_refused(folder: Path) -> None:
     with pytest.raises(InputError, match="8 texts are needed at least, got 7"):
         visualize.anisotropy(texts(7), folder)
+    with pytest.raises(InputError, match="give several texts, not one: 'the film is good'"):
+        visualize.anisotropy("the film is good", folder)
     with pytest.raises(InputError, match="8 texts are needed at least, got 3"):
         visualize.anisotropy(texts(), folder, points=3)
     with pytest.raises(InputError, match="the vectors of all 9 texts are the same"):

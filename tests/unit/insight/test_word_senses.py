@@ -15,10 +15,14 @@ from sklearn.metrics import adjusted_rand_score
 from transformers import AutoModel as TheirModel
 
 from bertkit import AutoTokenizer, cli, errors
-from bertkit.insight.sense_sentences import read_sense_sentences
+from bertkit.engine.closeness import Closeness
+from bertkit.insight.layer_vectors import token_reader
+from bertkit.insight.sense_sentences import SenseSentence, read_sense_sentences
+from bertkit.insight.word_senses import _around, _own_table
+from bertkit.quantization import quantize
 from bertkit.static import WordVectors
 from bertkit.visualize import senses
-from pipeline_helpers import save_tiny
+from pipeline_helpers import WORDS, save_tiny
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +50,37 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("rows") / "senses.csv"
     found.write_text(ROWS)
     return found
+
+
+def test_the_words_that_are_asked_for_come_in_their_order(folder: Path, file: Path) -> None:
+    assert [each.word for each in senses(folder, file=file).words] == ["film", "end"]
+    found = senses(folder, file=file, words=["end", "film", "end"])
+    assert [each.word for each in found.words] == ["end", "film"]
+    assert found.drawn.word == "end"
+
+
+def test_the_word_embeddings_of_a_model_in_8_bits_are_read_with_their_scales(
+    folder: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"{word} {other} {end}" for word in WORDS[:6] for other in WORDS[:6] for end in WORDS[6:10]]
+    monkeypatch.setattr(quantize, "NEAR_ENOUGH", Closeness(-1.0, -1.0, 0.0))
+    quantize.quantize(folder, tmp_path / "bytes", texts, any_speed=True)
+    rows = read_sense_sentences(file)
+    readers = [token_reader(model, {}) for model in (folder, tmp_path / "bytes")]
+    right, found = (_own_table(reader, rows) for reader in readers)
+    table = readers[1].pipe.model.embeddings.word_embeddings
+    assert table.weight.dtype == torch.int8, "the control: its numbers alone are no vectors"
+    np.testing.assert_allclose(found, right, atol=0.02 * np.abs(right).max())
+
+
+def test_a_word_counts_once_as_it_is_written() -> None:
+    words = ["the", "The", "cafe", "FILM"]
+    table = WordVectors(words, np.eye(4, dtype=np.float32))
+    sentence = "The café, the film end"
+    rows = [SenseSentence("end", "a", sentence, sentence.index("end"), len(sentence), "")]
+    np.testing.assert_allclose(_around(table, rows), [[1 / 3, 1 / 3, 1 / 3, 0]], atol=1e-6)
+    rows = [SenseSentence("end", "a", "The end", 4, 7, "")]
+    np.testing.assert_array_equal(_around(table, rows), [[0, 1, 0, 0]])
 
 
 def index(x: np.ndarray, names: list[str], seed: int = 0) -> float:

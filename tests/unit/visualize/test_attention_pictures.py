@@ -136,6 +136,13 @@ def test_lines_are_as_dark_as_the_attention() -> None:
     assert len(cut.axes[0].texts) == 200
 
 
+def test_sums_that_round_to_more_than_one_are_drawn() -> None:
+    matrix = np.array([[np.nextafter(np.float32(1), np.float32(2))]], np.float32)
+    assert matrix.max() > 1
+    figure = lines_figure(matrix, "title", ("a",), ("b",))
+    assert figure.axes[0].collections[0].get_alpha().tolist() == [1.0]
+
+
 @pytest.mark.parametrize("view", ["heads", "lines", "average", "rollout"])
 @pytest.mark.parametrize("ending", [".png", ".svg"])
 def test_every_view_is_drawn_the_same_twice(view: str, ending: str, tmp_path: Path) -> None:

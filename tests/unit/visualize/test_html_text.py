@@ -8,7 +8,8 @@ import re
 
 from bertkit.inference.pipeline_results import Entities, FoundAnswer, Ranked
 from bertkit.inference.retrieval.hits import Hit, Hits
-from bertkit.visualize.html_text import AROUND, MOST_TEXTS, Mark, MarkedTexts, marked_text
+from bertkit.visualize.figures import BLACK, COLORS
+from bertkit.visualize.html_text import AROUND, MOST_TEXTS, Mark, MarkedTexts, colors_of, marked_text
 
 
 def text_of(page: str) -> str:
@@ -52,6 +53,15 @@ def test_answers_are_still_lists_and_dictionaries() -> None:
     assert "width:25.0%" in Ranked([{"label": "a", "score": 0.25}])._repr_html_()
     assert "<td>0.5000</td>" in Hits([Hit("1", "a <b>", "f", 0.5)])._repr_html_()
     assert "&lt;b&gt;" in Hits([Hit("1", "a <b>", "f", 0.5)])._repr_html_()
+
+
+def test_no_mark_is_black_which_a_dark_page_hides() -> None:
+    names = [f"L{number}" for number in range(20)]
+    colors = colors_of(names)
+    assert list(colors) == sorted(names)
+    assert len(set(colors.values())) == len(COLORS) - 1
+    assert BLACK in COLORS
+    assert BLACK not in colors.values()
 
 
 def test_a_page_is_bounded_and_a_name_has_one_color() -> None:

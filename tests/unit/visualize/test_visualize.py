@@ -17,7 +17,7 @@ from bertkit.errors import InputError, MissingExtraError
 from bertkit.metrics.calibration import confidences
 from bertkit.visualize import evaluation_pictures as visualize
 from bertkit.visualize.figures import save_figure, smooth
-from bertkit.visualize.training_pictures import loss_curve
+from bertkit.visualize.training_pictures import Curve, compare_curves, loss_curve
 
 
 def log(num_steps: int = 300, num_epochs: int = 3) -> list[dict[str, Any]]:
@@ -37,6 +37,25 @@ def log(num_steps: int = 300, num_epochs: int = 3) -> list[dict[str, Any]]:
                 }
             )
     return records
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_axis_of_several_runs_has_room_for_all(reverse: bool) -> None:
+    """A short run far above a long one, in either order; a spike of one step is cut off all the same."""
+    low = np.random.default_rng(0).uniform(0.9, 1.1, 300)
+    low[17] = 50.0
+    runs = {
+        "long and low": {"loss": Curve(range(1, 301), low.tolist())},
+        "long and high": {"loss": Curve(range(1, 301), (3 + low.clip(0, 2)).tolist())},
+        "short": {"loss": Curve([1, 2], [7.0, 6.5])},
+    }
+    figure = compare_curves(dict(reversed(runs.items())) if reverse else runs)
+    (axes,) = figure.axes
+    bottom, top = axes.get_ylim()
+    assert bottom < low.min() < 1
+    assert 7.0 < top < 8.0
+    alone = compare_curves({"long and low": runs["long and low"]}).axes[0].get_ylim()
+    assert alone[1] < 5, "the control: the picture of one run is smaller"
 
 
 def size_of(path: Path) -> tuple[int, int]:

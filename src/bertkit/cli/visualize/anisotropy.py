@@ -39,7 +39,7 @@ def anisotropy(
         bertkit visualize anisotropy tweets.csv --model DIR --pooling cls --json
     """
     common.begin_without_torch()
-    check_out(out)
+    check_out(out, own_page=False)
     from bertkit.visualize import anisotropy as draw
 
     rows = text_rows(file, columns)

@@ -33,7 +33,7 @@ def confusion(
     """
     common.refuse_device("predictions are read, not computed")
     common.begin_without_torch()
-    check_out(out)
+    check_out(out, own_page=False)
     from bertkit.insight.run_evaluation import confusion as confusion_of
 
     show(confusion_of(run, split), out, common)

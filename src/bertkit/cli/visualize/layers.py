@@ -54,7 +54,7 @@ def layers(
         bertkit visualize layers texts.txt --model DIR --with RUN --out both.png
     """
     common.begin()
-    check_out(out)
+    check_out(out, own_page=False)
     texts, labels = (_words if tags else _texts)(file, columns, label, word_column, tag_column)
     from bertkit.insight.layer_study import layers as study
 
@@ -86,6 +86,9 @@ def _words(file: Path, columns: TextColumns, label: str | None, word_column: int
 
     if label is not None:
         raise ConfigError("--label names a column of a table of texts; with --tags, choose a column by --tag-column")
+    if given := columns.given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ConfigError(f"{options} is for tables of texts and has no effect with --tags; leave it out")
     found = read_sentences(
         file, ConllColumns(word_column, tag_column, encoding=columns.encoding), BadRows(gather=True), tagged=True
     )

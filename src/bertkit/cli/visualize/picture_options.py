@@ -22,15 +22,15 @@ MaxTokens = Annotated[
 ]
 
 
-def check_out(out: Path | None) -> None:
-    """Find what prevents writing the picture before any work."""
+def check_out(out: Path | None, *, own_page: bool = True) -> None:
+    """Find what prevents writing the picture before any work; without a page of its own, a page holds the image."""
     from bertkit.visualize.drawn import ENDINGS
     from bertkit.visualize.figures import IMAGE_ENDINGS, NEEDED_FOR
 
     if out is None:
         return
     check_format(out, ENDINGS)
-    if out.suffix in IMAGE_ENDINGS:
+    if out.suffix in IMAGE_ENDINGS or (out.suffix == ".html" and not own_page):
         require("matplotlib.figure", extra="plots", needed_for=NEEDED_FOR)
 
 

@@ -12,7 +12,7 @@ from bertkit.cli.visualize.picture_options import Out, check_out, show
 
 
 def senses(
-    *word: Annotated[str, Parameter(help="Only these words of the list; the first is drawn.")],
+    *word: Annotated[str, Parameter(help="Only these words of the list, in this order; the first is drawn.")],
     model: Model,
     file: Annotated[
         Path | None, Parameter(help="Own sentences: a table with the columns word, sense and sentence.")
@@ -37,7 +37,7 @@ def senses(
         bertkit visualize senses bank --model DIR --out bank.html
     """
     common.begin()
-    check_out(out)
+    check_out(out, own_page=False)
     from bertkit.visualize import senses as draw
 
     drawn = draw(model, file=file, words=list(word) or None, vectors=vectors, seed=common.seed, device=common.device)

@@ -28,7 +28,7 @@ def training(
     """
     common.refuse_device("a log needs no model")
     common.begin_without_torch()
-    check_out(out)
+    check_out(out, own_page=False)
     from bertkit.insight.run_curves import training as curves_of
 
     show(curves_of(*run), out, common)

@@ -6,7 +6,7 @@ import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -139,13 +139,17 @@ class WordVectors:
         return word in self._rows
 
     def __getitem__(self, word: str) -> Floats:
-        """The vector of a word ``(D,)``, or with a tokenizer the mean of its pieces.
+        """The vector of a word ``(D,)``; with a tokenizer, of one that is not in the list, the mean of its pieces.
+
+        Of a list in lower case a word with capitals is found in lower case, and where the list has no accents either,
+        without them.
 
         Raises:
             InputError: an unknown word; names those that are spelled alike.
         """
-        if word in self._rows:
-            found: Floats = self.vectors[self._rows[word]]
+        known = self._known(word)
+        if known is not None:
+            found: Floats = self.vectors[self._rows[known]]
             return found
         if self._tokenizer is not None:
             pieces = self._tokenizer.tokenize(word)
@@ -153,6 +157,23 @@ class WordVectors:
                 mean: Floats = self.vectors[[self._rows[piece] for piece in pieces]].mean(axis=0)
                 return mean
         raise InputError(f"{word!r} is not among the {len(self):,} words{self._spelled_like(word)}")
+
+    def _known(self, word: str) -> str | None:
+        """A word as the list has it."""
+        if word in self._rows:
+            return word
+        normal = _normalizer(self._lower, self._strips_accents).normalize_str(SURROGATE.sub("\ufffd", word))
+        return normal if normal in self._rows else None
+
+    @cached_property
+    def _lower(self) -> bool:
+        """Whether the list has no capitals."""
+        return not any(word != word.lower() for word in self.words[:_SPELLINGS] if not word.startswith("["))
+
+    @cached_property
+    def _strips_accents(self) -> bool:
+        """Whether the list has no accents either, nor letters that stripping them takes apart, as those of Korean."""
+        return self._lower and all(_STRIPPED.normalize_str(word) == word for word in self.words[:_SPELLINGS])
 
     def _spelled_like(self, word: str) -> str:
         near = [each for each in (word.lower(), word.capitalize(), word.upper()) if each in self._rows]
@@ -167,15 +188,15 @@ class WordVectors:
     def nearest(self, word: str | Floats, top_k: int = 10) -> list[Neighbor]:
         """The words whose vectors have the largest cosines with that of a word (not itself), or with a vector."""
         if isinstance(word, str):
-            return self._nearest(self[word], {word}, top_k)
+            return self._nearest(self[word], {word, self._known(word)}, top_k)
         return self._nearest(np.asarray(word, np.float32), set(), top_k)
 
     def analogy(self, a: str, b: str, c: str, top_k: int = 5) -> list[Neighbor]:
         """What is to ``c`` as ``b`` is to ``a``: near ``b - a + c`` (Mikolov et al. 2013), without these three."""
         unit_a, unit_b, unit_c = directions(np.stack([self[a], self[b], self[c]]))
-        return self._nearest(unit_b - unit_a + unit_c, {a, b, c}, top_k)
+        return self._nearest(unit_b - unit_a + unit_c, {a, b, c, *map(self._known, (a, b, c))}, top_k)
 
-    def _nearest(self, vector_D: Floats, without: set[str], top_k: int) -> list[Neighbor]:
+    def _nearest(self, vector_D: Floats, without: set[str | None], top_k: int) -> list[Neighbor]:
         if top_k < 1:
             raise ConfigError(f"top_k must be a whole number from 1, got {top_k}")
         if vector_D.shape != self.vectors.shape[1:]:
@@ -189,10 +210,11 @@ class WordVectors:
     def coverage(self, texts: Iterable[str], tokenizer: PreTrainedTokenizer, *, examples: int = 10) -> Coverage:
         """The words of texts that are not in this list, and how many of them a tokenizer reads all the same.
 
-        Words are those of BERT: between white space and punctuation; in lower case unless the list has capitals.
+        Words are those of BERT: between white space and punctuation; in lower case unless the list has capitals, and
+        then without accents unless the list has some.
         """
-        lower = not any(word != word.lower() for word in self.words[:_SPELLINGS] if not word.startswith("["))
-        counts = Counter(word for text in texts for word in split_words(text, lower=lower))
+        lower, strips = self._lower, self._strips_accents
+        counts = Counter(word for text in texts for word in split_words(text, lower=lower, strip_accents=strips))
         if not counts:
             raise DataError("the texts have no words")
         unknown = {word: count for word, count in counts.most_common() if word not in self._rows}
@@ -211,13 +233,19 @@ class WordVectors:
 
 
 _PRE_TOKENIZER = BertPreTokenizer()
-_NORMALIZERS = {
-    lower: BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=lower, lowercase=lower)
-    for lower in (True, False)
-}
+_STRIPPED = BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False)
 
 
-def split_words(text: str, *, lower: bool = True) -> list[str]:
-    """The words of a text as BERT has them before it cuts them into pieces; punctuation marks are words too."""
-    normal = _NORMALIZERS[lower].normalize_str(SURROGATE.sub("\ufffd", text))
+@cache
+def _normalizer(lower: bool, strip_accents: bool) -> BertNormalizer:
+    return BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=strip_accents, lowercase=lower)
+
+
+def split_words(text: str, *, lower: bool = True, strip_accents: bool | None = None) -> list[str]:
+    """The words of a text as BERT has them before it cuts them into pieces; punctuation marks are words too.
+
+    strip_accents: None: in lower case, as BERT does.
+    """
+    normalizer = _normalizer(lower, lower if strip_accents is None else strip_accents)
+    normal = normalizer.normalize_str(SURROGATE.sub("\ufffd", text))
     return [word for word, _ in _PRE_TOKENIZER.pre_tokenize_str(normal)]

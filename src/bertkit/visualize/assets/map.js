@@ -2,13 +2,7 @@
 // Points of a plane on a canvas: drag, zoom, point at, search, hide groups; all of it by keyboard as well.
 const data = JSON.parse(document.getElementById("data").textContent);
 const MOST_FOUND = 50, MOST_NAMED = 400, NEAR = 14, PAD = 34;
-const make = (tag, attributes = {}, text = "") => {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.textContent = text;
-  return element;
-};
-const probe = make("span", { hidden: "" });
+const probe = element("span", { hidden: true });
 document.body.append(probe);
 const ink = (name) => { probe.style.color = `var(${name})`; return getComputedStyle(probe).color; };
 const theme = () => ({ ink: ink("--ink"), quiet: ink("--quiet"), paper: ink("--paper"), line: ink("--line"), accent: ink("--accent") });
@@ -21,24 +15,24 @@ const grouped = data.styles.length > 0;
 
 const root = document.getElementById("map");
 root.className = "map";
-const controls = make("div", { class: "controls" });
-const search = make("input", { type: "search", id: "search", placeholder: "part of it", size: "24" });
-const label = make("label", { for: "search" }, "Search ");
+const controls = element("div", { class: "controls" });
+const search = element("input", { type: "search", id: "search", placeholder: "part of it", size: "24" });
+const label = element("label", { for: "search" }, "Search ");
 label.append(search);
 const button = (text, name, action) => {
-  const made = make("button", { type: "button", "aria-label": name, title: name }, text);
+  const made = element("button", { type: "button", "aria-label": name, title: name }, text);
   made.addEventListener("click", action);
   return made;
 };
 controls.append(label, button("+", "Zoom in", () => zoomAt(1.5)), button("−", "Zoom out", () => zoomAt(1 / 1.5)),
   button("Reset", "Show all points", () => { zoom = 1; shift = [0, 0]; draw(); }));
-const legend = make("div", { class: "controls", role: "group", "aria-label": "Groups" });
-const canvas = make("canvas", { tabindex: "0", role: "application", "aria-describedby": "keys",
+const legend = element("div", { class: "controls", role: "group", "aria-label": "Groups" });
+const canvas = element("canvas", { tabindex: "0", role: "application", "aria-describedby": "keys",
   "aria-label": `Map of ${data.places.length} ${data.what}` });
-const shown = make("p", { class: "shown", "aria-live": "polite" });
-const keys = make("p", { class: "quiet", id: "keys" },
+const shown = element("p", { class: "shown", "aria-live": "polite" });
+const keys = element("p", { class: "quiet", id: "keys" },
   "Drag to move, turn the wheel to zoom, point at a point to read it. By keyboard: arrows go to the next point in that direction, + and − zoom, 0 shows all, Escape lets go.");
-const found = make("div", { class: "found" });
+const found = element("div", { class: "found" });
 root.append(controls, legend, canvas, shown, keys, found);
 
 const styleOf = (row) => data.groups[row] < 0 ? null : data.styles[data.groups[row]];
@@ -153,7 +147,7 @@ function choose(row) {
   if (row < 0) shown.textContent = "";
   else {
     const style = styleOf(row), name = data.names[row] || (style === null ? "" : style.name);
-    shown.replaceChildren(make("strong", {}, name && `${name}: `), document.createTextNode(data.texts[row] || "(empty)"));
+    shown.replaceChildren(element("strong", {}, name && `${name}: `), document.createTextNode(data.texts[row] || "(empty)"));
   }
   draw();
 }
@@ -214,22 +208,22 @@ function lookFor() {
   matches.clear();
   const searched = data.names.length ? data.names : data.texts;
   if (asked) searched.forEach((text, row) => { if (text.toLowerCase().includes(asked)) matches.add(row); });
-  const list = make("ol");
+  const list = element("ol");
   for (const row of [...matches].slice(0, MOST_FOUND)) {
-    const item = make("li"), link = make("button", { type: "button" }, [data.names[row], data.texts[row] || "(empty)"].filter(Boolean).join(": "));
+    const item = element("li"), link = element("button", { type: "button" }, [data.names[row], data.texts[row] || "(empty)"].filter(Boolean).join(": "));
     link.addEventListener("click", () => { choose(row); canvas.focus(); });
     item.append(link);
     list.append(item);
   }
   const more = matches.size > MOST_FOUND ? `, the first ${MOST_FOUND} of them` : "";
-  found.replaceChildren(...(asked ? [make("p", { class: "quiet", role: "status" }, `${matches.size} found${more}`), list] : []));
+  found.replaceChildren(...(asked ? [element("p", { class: "quiet", role: "status" }, `${matches.size} found${more}`), list] : []));
   draw();
 }
 search.addEventListener("input", lookFor);
 
 function entry(number, style, name, count) {
-  const made = make("button", { type: "button", "aria-pressed": "true" });
-  const swatch = make("canvas", { width: "32", height: "32", "aria-hidden": "true", class: "swatch" });
+  const made = element("button", { type: "button", "aria-pressed": "true" });
+  const swatch = element("canvas", { width: "32", height: "32", "aria-hidden": "true", class: "swatch" });
   const paint = () => { const c = swatch.getContext("2d"); c.clearRect(0, 0, 32, 32); mark(c, style, 16, 16, 9, false); };
   paint();
   repaint.push(paint);

@@ -166,6 +166,12 @@ def test_a_damaged_table_is_refused(tmp_path: Path, what: str) -> None:
         SentenceEncoder(model2vec_folder(tmp_path / "m", BAD[what]))
 
 
+def test_the_row_that_there_is_not_is_named(tmp_path: Path) -> None:
+    for what, row in (("a row beyond", 4), ("a row before", -1)):
+        with pytest.raises(CheckpointError, match=f"mapping names row {row}, and there are rows 0 to 3"):
+            SentenceEncoder(model2vec_folder(tmp_path / what, BAD[what]))
+
+
 def test_a_small_file_does_not_become_a_large_table(tmp_path: Path) -> None:
     tensors = {"embeddings": np.zeros((1, 100_000), np.float32), "mapping": np.zeros(1_000_000, np.int64)}
     with pytest.raises(BertkitError, match="1,000,000 vectors of 100,000 numbers"):

@@ -61,12 +61,25 @@ def test_neighbours_are_those_of_plain_cosines(words: WordVectors) -> None:
 def test_an_unknown_word_names_those_spelled_alike(words: WordVectors) -> None:
     with pytest.raises(errors.InputError, match=r"'quen' is not among the 6 words; near it: queen"):
         words["quen"]
-    with pytest.raises(errors.InputError, match="near it: king"):
-        words.nearest("KING")
+    cased = WordVectors(["King", "queen"], VECTORS[:2])
+    with pytest.raises(errors.InputError, match="near it: King"):
+        cased.nearest("KING")
     with pytest.raises(errors.InputError, match=r"words$"):
         words.analogy("man", "king", "zzzzzzz")
     assert "apple" in words
     assert "pear" not in words
+
+
+def test_a_word_is_found_as_a_list_in_lower_case_has_it(words: WordVectors) -> None:
+    """Accents are left out where no word of the list has any."""
+    for written in ("KING", "King", "K\u00edng"):
+        np.testing.assert_array_equal(words[written], VECTORS[0])
+        assert words.nearest(written, 3) == words.nearest("king", 3), "not the word itself"
+    assert words.analogy("Man", "KING", "Woman") == words.analogy("man", "king", "woman")
+    accents = WordVectors(["caf\u00e9", "cafe"], VECTORS[:2])
+    np.testing.assert_array_equal(accents["CAF\u00c9"], VECTORS[0])
+    with pytest.raises(errors.InputError, match="'c\u00e0fe' is not among"):
+        accents["c\u00e0fe"]
 
 
 def test_one_word_is_enough() -> None:
@@ -145,6 +158,23 @@ def test_what_a_word_list_lacks_and_word_pieces_read(words: WordVectors) -> None
         words.coverage(["", " "], tokenizer)
 
 
+@pytest.mark.parametrize(
+    ("listed", "text", "unknown"),
+    [
+        (["caf\u00e9", "king"], "Caf\u00e9 king cafe", {"cafe": 1}),
+        (["cafe", "king"], "Caf\u00e9 king", {}),
+        (["\ud55c\uad6d", "king"], "\ud55c\uad6d king", {}),
+        (["Caf\u00e9", "king"], "Caf\u00e9 caf\u00e9", {"caf\u00e9": 1}),
+    ],
+    ids=["a list with accents", "one without", "Korean", "with capitals"],
+)
+def test_texts_keep_the_accents_that_a_list_has(listed: list[str], text: str, unknown: dict[str, int]) -> None:
+    tokenizer = BertTokenizer({word: at for at, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])})
+    found = WordVectors(listed, VECTORS[:2]).coverage([text], tokenizer)
+    assert {word: count for word, count, _ in found.examples} == unknown
+
+
 def test_words_are_those_of_bert() -> None:
     assert split_words("Don't naïvely, OK?") == ["don", "'", "t", "naively", ",", "ok", "?"]
+    assert split_words("Naïve", strip_accents=False) == ["naïve"]
     assert split_words("Straße\ud800", lower=False)[0].startswith("Straße")
