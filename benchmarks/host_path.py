@@ -39,6 +39,7 @@ class NoEncoder:
 
     config, model_class, model, place, dtype = None, "BertModel", None, "cpu", "float32"
     max_tokens = MAX_TOKENS_PER_DEVICE_BATCH
+    packs_ahead = 1
 
     def __init__(self) -> None:
         self.hidden_TD = torch.randn(self.max_tokens, WIDTH, generator=torch.Generator().manual_seed(0))
@@ -65,9 +66,9 @@ def some_texts(count: int, seed: int = 0) -> Ragged:
     return Ragged(ids, boundaries_of(sizes), np.zeros(len(ids), np.int8), sizes)
 
 
-def embedded(rows: Ragged, window: int = TEXTS.items) -> Floats:
+def embedded(rows: Ragged, window: int = TEXTS.items, backend: NoEncoder | None = None) -> Floats:
     """Unit vectors of all rows, window by window, as :meth:`bertkit.SentenceEncoder.encode` makes them."""
-    engine = InferenceEngine(NoEncoder())  # type: ignore[arg-type]
+    engine = InferenceEngine(backend or NoEncoder())  # type: ignore[arg-type]
     parts = SentenceParts(SentenceConfig(steps=(Normalize(),)), ({},))
     wanted = Wanted(("last_hidden_state",), parts.config.pooling)
 
