@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -88,7 +89,7 @@ def part_of(rows: Ragged, start: int, count: int) -> Ragged:
     )
 
 
-def measure(rounds: int = 3) -> dict[str, Any]:
+def measure(rounds: int = 3) -> Iterator[dict[str, Any]]:
     """Texts a second of one thread, the best of some rounds, and whether it is enough."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -103,7 +104,7 @@ def measure(rounds: int = 3) -> dict[str, Any]:
     finally:
         torch.set_num_threads(before)
     speed = NUM_TEXTS / min(seconds)
-    return {
+    yield {
         "texts_per_s": round(speed),
         "goal": GOAL,
         "seconds": [round(x, 3) for x in seconds],
@@ -112,4 +113,5 @@ def measure(rounds: int = 3) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure()))
+    for line in measure():
+        print(json.dumps(line))
