@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from functools import partial
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from benchmark_scripts import BENCHMARKS
+from bertkit.cli import main
 from bertkit.engine.backend import Pack, Values, Wanted
 
 import gpu_all  # isort: skip
@@ -137,3 +139,17 @@ def test_what_is_repeatable_is_compared(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(pretrain_peers.Bertkit, "train", noisy)
     (line,) = gpu_parts.repeatable(CPU, True)
     assert not line["holds"]
+
+
+def test_the_commands_of_the_page_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Up to the store, which is not there: its message and exit code are others than those of settings that clash."""
+    page = (BENCHMARKS.parent / "docs" / "gpu.md").read_text(encoding="utf-8")
+    commands = re.findall(r"(?m)^bertkit (pretrain STORE .*)$", page)
+    assert len(commands) == 2
+    given = {"STORE": str(tmp_path / "store"), "RUN": str(tmp_path / "run"), "cuda": "cpu"}
+    for command in commands:
+        assert main([given.get(word, word) for word in command.split()]) == 3
+        assert "is not there" in capsys.readouterr().err
+    clash = commands[0].replace("--schedule linear", "--schedule polynomial")  # the control
+    assert main([given.get(word, word) for word in clash.split()]) == 2
+    assert "counts steps" in capsys.readouterr().err
