@@ -11,13 +11,15 @@ there, else made up. Nothing is downloaded.
 
 Exit status 0: every part ended, and every check held. A goal that is missed is a result, not an error.
 
---without-gpu measures the host's share of embedding and runs the tests of what a GPU would be given: shapes, waits,
-graphs, kernels by capability. --device cpu --tiny only checks that the script works. See docs/gpu.md.
+--without-gpu measures the host's share of embedding and how fast it makes batches of pre-training, and runs the tests
+of what a GPU would be given: shapes, waits, graphs, kernels by capability, precision, too little memory, two processes.
+--device cpu --tiny only checks that the script works. See docs/gpu.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import signal
@@ -38,7 +40,7 @@ WITH_GPU, WITHOUT_GPU = 540, 180
 
 @dataclass(frozen=True)
 class Part:
-    """A part by name: at most how many seconds it takes, and for a check without a GPU the tests that are run."""
+    """A part by name: at most how many seconds it takes, and for a check without a GPU what is given to pytest."""
 
     name: str
     seconds: int
@@ -49,20 +51,36 @@ class Part:
 PARTS = (
     Part("environment", 20),
     Part("correctness", 50),
-    Part("pretrain_128", 70),
-    Part("pretrain_512", 55),
-    Part("finetune", 170),
-    Part("inference", 65),
-    Part("texts", 45),
+    Part("pretrain_128", 90),
+    Part("pretrain_512", 50),
+    Part("repeatable", 30),
+    Part("finetune", 150),
+    Part("inference", 60),
+    Part("texts", 40),
     Part("one_text", 25),
-    Part("profile", 40),
+    Part("profile", 25),
 )
+_TRAINER = "tests/unit/training/trainer"
+#: In order: modules of this folder, or tests.
 CHECKS = (
     Part("host_path", 40),
+    Part("host_batches", 30),
     Part("pooling", 25, ("tests/unit/model/test_pool_segments.py", "tests/unit/engine/test_matrix.py")),
     Part("kernels_by_capability", 60, ("tests/unit/model/test_varlen_attention.py",)),
-    Part("no_wait_in_a_step", 60, ("tests/unit/training/trainer/test_gpu_no_wait.py",)),
-    Part("training_graphs", 60, ("tests/unit/training/trainer/test_compiling.py",)),
+    Part(
+        "graphs_precision_packs",
+        60,
+        (
+            "tests/unit/engine/test_captured_encoder.py",
+            "tests/unit/engine/test_gpu_precision.py",
+            "tests/unit/engine/test_packs_ahead.py",
+        ),
+    ),
+    # Its thousand steps, and all cases, are of the campaign.
+    Part("no_wait_in_a_step", 80, ("-m", "", f"{_TRAINER}/test_gpu_no_wait.py")),
+    Part("memory_and_half_weights", 60, (f"{_TRAINER}/test_gpu_step.py",)),
+    Part("training_graphs", 60, (f"{_TRAINER}/test_compiling.py",)),
+    Part("two_processes", 80, (f"{_TRAINER}/test_parallel.py",)),
 )
 
 
@@ -164,10 +182,9 @@ def write(found: dict[str, Any], file: IO[str]) -> None:
 
 def run_part(name: str, device: str, *, tiny: bool) -> None:
     """In the part's own process: a line for each thing that it finds."""
-    if name == "host_path":
-        import host_path
-
-        print(json.dumps(host_path.measure()), flush=True)
+    if name in (part.name for part in CHECKS):
+        for found in importlib.import_module(name).measure():
+            print(json.dumps(found), flush=True)
         return
     import torch
 

@@ -15,11 +15,11 @@ from torch import Tensor
 from bertkit.batch import Layout
 from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Wanted
-from bertkit.engine.captured_encoder import SWITCH
+from bertkit.engine.captured_encoder import SIZES, SWITCH, CapturedEncoder
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.model.attention import Kernel, attend_reference
 from bertkit.model.kernels.chosen_rows import ChosenRows
-from bertkit.model.kernels.varlen_attention import attend_packed
+from bertkit.model.kernels.varlen_attention import attend_packed, backend_for, varlen_capability
 from bertkit.model.models import BertModel
 from bertkit.ragged import Ragged, boundaries_of
 
@@ -28,7 +28,19 @@ Found = Iterator[dict[str, Any]]
 KERNEL_ERROR = {torch.float16: 5e-3, torch.bfloat16: 3e-2}
 #: Of vectors in fp32, beside transformers and beside those of a text alone.
 DIFFERENCE, LEAST_COSINE = 1e-3, 0.999
-FAMILIES = ("bert", "roberta", "distilbert", "electra", "mpnet", "albert", "xlm-roberta", "camembert", "modernbert")
+FAMILIES = (
+    "bert", "roberta", "distilbert", "electra", "mpnet", "albert", "xlm-roberta", "camembert", "modernbert",
+    "deberta-v2",
+)  # fmt: skip
+#: What their configurations have besides, or of DistilBERT in place of, the usual sizes.
+FAMILY_SHAPES: dict[str, dict[str, Any]] = {
+    "distilbert": {"dim": 128, "n_layers": 3, "n_heads": 2, "hidden_dim": 256},
+    "deberta-v2": {
+        "relative_attention": True, "pos_att_type": "p2c|c2p", "position_buckets": 16, "share_att_key": True,
+        "norm_rel_ebd": "layer_norm", "position_biased_input": False, "type_vocab_size": 0,
+        "max_relative_positions": -1,
+    },
+}  # fmt: skip
 
 
 def kernel_errors(device: torch.device) -> Found:
@@ -115,7 +127,6 @@ def packed_and_alone(device: torch.device, shape: dict[str, int]) -> Found:
 def graphs(device: torch.device, shape: dict[str, int]) -> Found:
     """Short texts by CUDA graphs beside the same kernels launched one by one, each size often enough to be replayed."""
     torch.manual_seed(0)
-    wanted = Wanted(("last_hidden_state",), ("mean",))
     with tempfile.TemporaryDirectory() as folder:
         BertModel(BertConfig(**shape)).save_pretrained(folder)
         engine = InferenceEngine.load(Path(folder), "BertModel", device=device)
@@ -124,28 +135,54 @@ def graphs(device: torch.device, shape: dict[str, int]) -> Found:
             plain = InferenceEngine.load(Path(folder), "BertModel", device=device)
         finally:
             del os.environ[SWITCH]
+    yield graphs_beside(engine, plain, len(SIZES) if should_record(device) else 0)
+
+
+def graphs_beside(engine: InferenceEngine, plain: InferenceEngine, wanted: int) -> dict[str, Any]:
+    """Vectors of an engine with graphs beside those of one without; ``wanted``: how many graphs it must have then."""
+    mean = Wanted(("last_hidden_state",), ("mean",))
     least = 1.0
     for lengths in [(3,), (16,), (16, 9), (40, 20), (100,), (60, 50, 90), (500,), (300, 200, 500)] * 3:
-        rows = random_rows(np.array(lengths))
-        found, expected = engine.row_outputs(rows, wanted), plain.row_outputs(rows, wanted)
+        rows = random_rows(np.array(lengths), engine.config.vocab_size)
+        found, expected = engine.row_outputs(rows, mean), plain.row_outputs(rows, mean)
         norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
         least = min(least, float(((found * expected).sum(1) / norms).min()))
-    recorded = getattr(engine.backend, "records", False)
-    yield {"check": "graphs", "cosine": least, "recorded": recorded, "holds": least >= LEAST_COSINE}
+    recorded, without = graphs_recorded(engine), graphs_recorded(plain)
+    return {
+        "check": "graphs", "cosine": least, "recorded": recorded, "wanted": wanted, "recorded_without": without,
+        "holds": least >= LEAST_COSINE and recorded == wanted and without == 0,
+    }  # fmt: skip
+
+
+def should_record(device: torch.device) -> bool:
+    """Whether the device is a GPU on which an encoder in 16 bits has graphs."""
+    return backend_for(varlen_capability(device), torch.bfloat16, 64).name == "variable-length"
+
+
+def graphs_recorded(engine: InferenceEngine) -> int:
+    """How many graphs the engine's encoders have and use."""
+    fused = getattr(engine.backend, "_fused", None)
+    parts = [] if fused is None else fused.view.modules()
+    return sum(part.num_graphs for part in parts if isinstance(part, CapturedEncoder))
 
 
 def families(device: torch.device) -> Found:
-    """Small models of each family with random weights, in fp32: hidden vectors beside those of transformers."""
+    """Small models of each family with random weights: hidden vectors beside those of transformers in fp32.
+
+    Ours in fp32 and, by cosine, in bf16.
+    """
     import transformers
 
     import bertkit
 
     transformers.logging.set_verbosity_error()
     shape = {"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 256}
-    other = {"distilbert": {"dim": 128, "n_layers": 3, "n_heads": 2, "hidden_dim": 256}}
     for name in FAMILIES:
         torch.manual_seed(0)
-        config = transformers.AutoConfig.for_model(name, vocab_size=1000, pad_token_id=1, **other.get(name, shape))
+        more = FAMILY_SHAPES.get(name, {})
+        config = transformers.AutoConfig.for_model(
+            name, vocab_size=1000, pad_token_id=1, **(more if name == "distilbert" else shape | more)
+        )
         theirs = transformers.AutoModel.from_config(config).eval()
         with tempfile.TemporaryDirectory() as folder:
             theirs.save_pretrained(folder)
@@ -156,10 +193,13 @@ def families(device: torch.device) -> Found:
         with torch.inference_mode():
             expected = theirs.to(device)(input_ids=ids, attention_mask=mask.long()).last_hidden_state[mask]
             found = ours(input_ids=ids, attention_mask=mask.long()).last_hidden_state[mask]
+            half = ours.bfloat16()(input_ids=ids, attention_mask=mask.long()).last_hidden_state[mask]
         off = float((found - expected).abs().max())
         yield {"check": "family", "name": name, "difference": off, "holds": off <= DIFFERENCE}
+        cosine = float(torch.nn.functional.cosine_similarity(half.float(), expected, dim=1).min())
+        yield {"check": "family in bf16", "name": name, "cosine": cosine, "holds": cosine >= LEAST_COSINE}
 
 
-def random_rows(lengths: np.ndarray) -> Ragged:
-    ids = np.random.default_rng(0).integers(1000, 30_000, int(lengths.sum()), dtype=np.int32)
+def random_rows(lengths: np.ndarray, vocab_size: int = 30_000) -> Ragged:
+    ids = np.random.default_rng(0).integers(0, vocab_size, int(lengths.sum()), dtype=np.int32)
     return Ragged(ids, boundaries_of(lengths), np.zeros(len(ids), np.int8), lengths)

@@ -24,8 +24,18 @@ from bertkit.engine.backend import Wanted
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.model.models import BertForPreTraining, BertModel
 from bertkit.ragged import Floats, Ragged, boundaries_of
-from gpu_correctness import dropout_facts, families, graphs, kernel_errors, packed_and_alone
+from gpu_correctness import (
+    dropout_facts,
+    families,
+    graphs,
+    graphs_recorded,
+    kernel_errors,
+    packed_and_alone,
+    should_record,
+)
+from gpu_profile import profiler, shares_of, training_profile
 from machine import PACKAGES, minilm_folder, version_of
+from pretrain_peers import TRAINER_NEEDS, absent
 
 MEAN = Wanted(("last_hidden_state",), pooling=("mean",))
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -36,12 +46,13 @@ Found = Iterator[dict[str, Any]]
 
 
 def environment(device: torch.device, tiny: bool) -> Found:
-    """Versions, the card, and the fastest of some large products in bf16: what shares of the peak refer to."""
-    from pretrain_peers import matmul_peak
+    """Versions, the card, and the fastest of some large products, in bf16 there: what shares of the peak refer to."""
+    from pretrain_work import matmul_peak
 
     versions = {name: version_of(name) for name in (*PACKAGES, "sentence-transformers")}
     yield {"date": time.strftime("%Y-%m-%d"), "python": sys.version.split()[0], **versions}
-    yield {"measured_peak_tflops": round(matmul_peak(device, "bf16") / 1e12, 1)}
+    peak = matmul_peak(device, "bf16" if device.type == "cuda" else "fp32")
+    yield {"measured_peak_tflops": round(peak / 1e12, 3)}
     if device.type == "cuda":
         yield {
             "card": torch.cuda.get_device_name(device),
@@ -57,7 +68,9 @@ def correctness(device: torch.device, tiny: bool) -> Found:
     yield from dropout_facts(device)
     yield from packed_and_alone(device, TINY if tiny else {"num_hidden_layers": 4})
     yield from graphs(device, TINY if tiny else {"num_hidden_layers": 4})
-    if find_spec("transformers"):
+    if lacks := absent(["transformers"]):
+        yield {"left_out": {"families beside transformers": f"needs {', '.join(lacks)}"}}
+    else:
         yield from families(device)
 
 
@@ -71,45 +84,110 @@ def pretrain_512(device: torch.device, tiny: bool) -> Found:
 
 
 def pretrained(device: torch.device, tiny: bool, length: int, goal: int) -> Found:
+    """Speeds beside those of peers, bertkit with ``torch.compile`` too; then where the time of three steps goes."""
+    from pretrain_peers import Bertkit, compare, compiled_by
+    from pretrain_work import flops_a_step, matmul_peak
+
+    rounds, steps = (1, 2) if tiny else (2, 20)
+    compiler = compiler_of(device)
+    with tempfile.TemporaryDirectory() as scratch:
+        job, shape = pretrain_job(device, tiny, length, rounds * (steps + 2) + 3, Path(scratch))
+        tolerance, variants = 2e-2 if job.precision == "bf16" else 1e-4, [compiled_by(compiler)] if compiler else []
+        found = compare(job, rounds, steps, tolerance, Path(scratch), variants)
+        work = flops_a_step(shape, found.pop("lengths"), rounds * steps) / found["tokens_a_step"]
+        peak = matmul_peak(device, job.precision)
+        for system in found["systems"].values():
+            system["share_of_measured_peak"] = round(work * system["tokens_per_s"] / peak, 4)
+        if compiler is None:
+            found["left_out"]["bertkit, compiled"] = "needs triton"
+        yield {"goal_tokens_per_s": goal, **found, **memory(device)}
+        yield training_profile(Bertkit(job))
+
+
+def pretrain_job(device: torch.device, tiny: bool, length: int, num_steps: int, folder: Path) -> tuple[Any, BertConfig]:
+    """Masked LM and next sentence of BERT-base with random weights on so many steps of made-up text; its shape."""
     from gpu_text import made_up_examples
-    from pretrain_peers import Job, compare, flops_a_step, matmul_peak
+    from pretrain_peers import Job
 
     shape = BertConfig(vocab_size=500, **TINY) if tiny else BertConfig()
-    rounds, steps, tokens = (1, 2, 512) if tiny else (2, 20, 32_768)
-    precision: Any = "bf16" if device.type == "cuda" else "fp32"
+    torch.manual_seed(0)
+    BertForPreTraining(shape).save_pretrained(folder / "start")
+    examples = made_up_examples(shape.vocab_size, length, max(1, (512 if tiny else 32_768) // length), num_steps)
+    return Job(folder / "start", examples, device, "bf16" if device.type == "cuda" else "fp32"), shape
+
+
+def compiler_of(device: torch.device) -> str | None:
+    """What compiles there; on a CPU, which only tries this script, what needs no compiler of C++."""
+    if device.type != "cuda":
+        return "aot_eager"
+    return "inductor" if find_spec("triton") else None
+
+
+def repeatable(device: torch.device, tiny: bool) -> Found:
+    """What ``--deterministic`` costs, and whether it does what it says: two runs of some steps to the same losses."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # read at a process's first product, so for both ways
+    from pretrain_peers import WARM, Bertkit
+
+    steps = range(WARM + (2 if tiny else 20))
     with tempfile.TemporaryDirectory() as scratch:
-        torch.manual_seed(0)
-        BertForPreTraining(shape).save_pretrained(Path(scratch) / "start")
-        examples = made_up_examples(shape.vocab_size, length, max(1, tokens // length), rounds * (steps + 2) + 3)
-        job = Job(Path(scratch) / "start", examples, device, precision)
-        found = compare(job, rounds, steps, 2e-2 if precision == "bf16" else 1e-4, Path(scratch))
-    work = flops_a_step(shape, found.pop("lengths"), rounds * steps) / found["tokens_a_step"]
-    peak = matmul_peak(device, precision)
-    for system in found["systems"].values():
-        system["share_of_measured_peak"] = round(work * system["tokens_per_s"] / peak, 4)
-    yield {"goal_tokens_per_s": goal, **found, **memory(device)}
+        job, _ = pretrain_job(device, tiny, 128, len(steps), Path(scratch))
+        seconds, losses = {}, {}
+        for name in ("usual", "deterministic", "again"):
+            torch.manual_seed(0)
+            turn = Bertkit(job, deterministic=name != "usual").train(steps)
+            seconds[name], losses[name] = turn.seconds, turn.losses
+    yield {
+        "check": "deterministic", "steps": len(steps), "holds": losses["deterministic"] == losses["again"],
+        "usual_is_the_same_too": losses["usual"] == losses["deterministic"],
+        "seconds": {name: round(value, 4) for name, value in seconds.items()},
+        "cost": round(min(seconds["deterministic"], seconds["again"]) / seconds["usual"], 3),
+    }  # fmt: skip
 
 
 def finetune(device: torch.device, tiny: bool) -> Found:
-    """Whole commands, start and evaluation included: ``bertkit finetune`` and Trainer in turns, three seeds."""
+    """Whole commands, start and evaluation included: ``bertkit finetune`` and Trainer in turns.
+
+    MiniLM with two seeds, then BERT-base with one on fewer rows. Its weights are random, so that only its times say
+    something.
+    """
+    rows, fewer = (64, 64) if tiny else (20_000, 4_000)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        sst2_files(folder / "data", 20_000 if not tiny else 64)
-        sst2_files(folder / "warm", 64)
-        yield {"rows": 64 if tiny else 20_000, "data": "SST-2" if (DATA / "glue").exists() else "made up"}
+        for name, count in (("data", rows), ("fewer", fewer), ("warm", 64)):
+            sst2_files(folder / name, count)
+        yield {"data": "SST-2" if (DATA / "glue").exists() else "made up", "left_out": TRAINER_LACKS}
         for name in FINETUNERS:
-            FINETUNERS[name](folder / "warm", folder / f"warm-{name}", 0, device)
-        for seed in range(1 if tiny else 3):
-            for name in list(FINETUNERS) if seed % 2 == 0 else list(FINETUNERS)[::-1]:
-                begun = time.perf_counter()
-                accuracy = FINETUNERS[name](folder / "data", folder / f"{name}-{seed}", seed, device)
-                seconds = round(time.perf_counter() - begun, 2)
-                yield {"system": name, "seed": seed, "seconds": seconds, "accuracy": accuracy, "goal": "3 x Trainer"}
+            FINETUNERS[name](minilm_folder(), folder / "warm", folder / f"warm-{name}", 0, device)
+        for seed in range(1 if tiny else 2):
+            yield from both_finetuned("MiniLM", minilm_folder(), folder / "data", rows, seed, device)
+        yield from both_finetuned("BERT-base", random_bert(folder / "base", tiny), folder / "fewer", fewer, 0, device)
 
 
-def by_bertkit(data: Path, out: Path, seed: int, device: torch.device) -> float:
+def both_finetuned(name: str, model: Path, data: Path, rows: int, seed: int, device: torch.device) -> Found:
+    """A line for each system: bertkit first with even seeds, last with odd ones."""
+    for system in list(FINETUNERS) if seed % 2 == 0 else list(FINETUNERS)[::-1]:
+        begun = time.perf_counter()
+        accuracy = FINETUNERS[system](model, data, data.parent / f"{system}-{name}-{seed}", seed, device)
+        seconds = round(time.perf_counter() - begun, 2)
+        yield {
+            "model": name, "rows": rows, "system": system, "seed": seed, "seconds": seconds, "accuracy": accuracy,
+            "goal": "3 x Trainer",
+        }  # fmt: skip
+
+
+def random_bert(folder: Path, tiny: bool) -> Path:
+    """A folder with BERT-base's shape, random weights and MiniLM's tokenizer, whose vocabulary is BERT's."""
+    from bertkit import AutoTokenizer
+
+    torch.manual_seed(0)
+    BertModel(BertConfig(**(TINY if tiny else {}))).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(minilm_folder()).save_pretrained(folder)
+    return folder
+
+
+def by_bertkit(model: Path, data: Path, out: Path, seed: int, device: torch.device) -> float:
     command = [
-        "-m", "bertkit", "finetune", "sst2", "--data", str(data), "--model", str(minilm_folder()), "--out",
+        "-m", "bertkit", "finetune", "sst2", "--data", str(data), "--model", str(model), "--out",
         str(out), "--epochs", "2", "--batch-size", "32", "--learning-rate", "1e-4", "--seed", str(seed), "--device",
         device.type, "--pooling", "cls", "--patience", "0", "--no-baseline", "--quiet",
     ]  # fmt: skip
@@ -118,15 +196,16 @@ def by_bertkit(data: Path, out: Path, seed: int, device: torch.device) -> float:
     return float(found["seeds"][0]["last_scores"]["accuracy"])
 
 
-def by_trainer(data: Path, out: Path, seed: int, device: torch.device) -> float:
+def by_trainer(model: Path, data: Path, out: Path, seed: int, device: torch.device) -> float:
     script = str(Path(__file__).with_name("gpu_trainer.py"))
-    command = [sys.executable, script, str(data), "2", str(seed), device.type]
+    command = [sys.executable, script, str(model), str(data), "2", str(seed), device.type]
     said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return float(json.loads(said.splitlines()[-1])["accuracy"])
 
 
-FINETUNERS: dict[str, Callable[[Path, Path, int, torch.device], float]] = {"bertkit": by_bertkit}
-if find_spec("transformers") and find_spec("accelerate"):
+FINETUNERS: dict[str, Callable[[Path, Path, Path, int, torch.device], float]] = {"bertkit": by_bertkit}
+TRAINER_LACKS = {"transformers Trainer": f"needs {', '.join(lacks)}"} if (lacks := absent(TRAINER_NEEDS)) else {}
+if not TRAINER_LACKS:
     FINETUNERS["transformers Trainer"] = by_trainer
 
 
@@ -172,7 +251,9 @@ def inference(device: torch.device, tiny: bool) -> Found:
         torch.manual_seed(0)
         BertModel(BertConfig(**(TINY if tiny else {}))).save_pretrained(scratch)
         systems: dict[str, Callable[[Ragged], Floats]] = {"bertkit": bertkit_run(Path(scratch), device)}
-        if find_spec("transformers"):
+        if lacks := absent(["transformers"]):
+            yield {"left_out": {"transformers SDPA bf16, sorted": f"needs {', '.join(lacks)}"}}
+        else:
             systems["transformers SDPA bf16, sorted"] = transformers_run(Path(scratch), device)
         for load, (lengths, goal) in loads.items():
             rows = random_rows(lengths)
@@ -218,7 +299,9 @@ def texts(device: torch.device, tiny: bool) -> Found:
     given = made_up_texts(100 if tiny else 20_000, seed=0)
     ours = SentenceEncoder(minilm_folder(), device=device)
     systems: dict[str, Callable[[Any], Floats]] = {"bertkit": ours.encode}
-    if find_spec("sentence_transformers"):
+    if lacks := absent(["sentence_transformers"]):
+        yield {"left_out": {"sentence-transformers": f"needs {', '.join(lacks)}"}}
+    else:
         from sentence_transformers import SentenceTransformer
 
         theirs = SentenceTransformer(str(minilm_folder()), device=device.type)
@@ -231,52 +314,39 @@ def texts(device: torch.device, tiny: bool) -> Found:
 
 
 def one_text(device: torch.device, tiny: bool) -> Found:
-    """One text of 16 tokens, the whole call from the string to the vector, with and without CUDA graphs: medians."""
-    from bertkit import AutoTokenizer, SentenceEncoder
+    """One text of 16 tokens, the whole call from the string to the vector, with and without CUDA graphs: medians.
+
+    It holds if the graph that is said to be replayed was recorded.
+    """
+    from bertkit import SentenceEncoder
     from bertkit.engine.captured_encoder import SWITCH
 
     text = " ".join(["word"] * 14)
     with tempfile.TemporaryDirectory() as scratch:
-        BertModel(BertConfig(**(TINY if tiny else {}))).save_pretrained(scratch)
-        AutoTokenizer.from_pretrained(minilm_folder()).save_pretrained(scratch)
-        for name, folder, goal in (("MiniLM", minilm_folder(), 0.5), ("BERT-base", Path(scratch), 0.8)):
-            for graphs_used in (True, False):
-                os.environ[SWITCH] = str(int(graphs_used))
+        base = random_bert(Path(scratch), tiny)
+        for name, folder, goal in (("MiniLM", minilm_folder(), 0.5), ("BERT-base", base, 0.8)):
+            for asked in (True, False):
+                os.environ[SWITCH] = str(int(asked))
                 encoder = SentenceEncoder(folder, device=device)
                 seconds = [timed(lambda: encoder.encode(text)) for _ in range(20 if tiny else 400)]  # noqa: B023
                 milliseconds = round(1000 * statistics.median(seconds[len(seconds) // 2 :]), 3)
+                recorded = graphs_recorded(encoder.pipeline.engine)
                 yield {
-                    "model": name, "graphs": graphs_used, "milliseconds": milliseconds, "goal_milliseconds": goal,
+                    "model": name, "graphs": recorded > 0, "milliseconds": milliseconds, "goal_milliseconds": goal,
+                    "holds": recorded == int(asked and should_record(device)),
                 }  # fmt: skip
 
 
 def profile(device: torch.device, tiny: bool) -> Found:
     """Of BERT-base inference: how often the host waits, and what share of the card's time goes where."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiled
-
     with tempfile.TemporaryDirectory() as scratch:
         BertModel(BertConfig(**(TINY if tiny else {}))).save_pretrained(scratch)
         run = bertkit_run(Path(scratch), device)
     rows = random_rows(builtin_lengths(100 if tiny else 8_192, 512, seed=0))
     run(rows)
-    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    with profiled(activities=kinds) as found:
+    with profiler(device) as found:
         run(rows)
-    events = found.key_averages()
-    spent = {event.key: float(getattr(event, "self_device_time_total", 0)) for event in events}
-    total = sum(spent.values()) or 1.0
-    waits = sum(event.count for event in events if "Synchronize" in event.key)
-    products = sum(us for name, us in spent.items() if any(part in name.lower() for part in _PRODUCTS))
-    copies = sum(us for name, us in spent.items() if "copy" in name.lower() or "memcpy" in name.lower())
-    yield {"waits": waits, "packs": -(-int(rows.lengths.sum()) // PLACES)}
-    yield {"share_of_products": round(products / total, 3), "share_of_casts_and_copies": round(copies / total, 3)}
-    longest = sorted(spent.items(), key=lambda pair: -pair[1])[:12]
-    yield {"longest": {name[:80]: round(us / total, 3) for name, us in longest}}
-
-
-#: Parts of the names of matrix products among kernels.
-_PRODUCTS = ("gemm", "cutlass", "nvjet", "xmma", "cublas")
+    yield {"packs": -(-int(rows.lengths.sum()) // PLACES), **shares_of(found)}
 
 
 def memory(device: torch.device) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Made-up documents for the pre-training part of gpu_all.py, with the interface of a token store."""
+"""Made-up documents for pre-training in gpu_all.py and host_batches.py, with the interface of a token store."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ class MadeUpText:
 def made_up_examples(vocab_size: int, length: int, batch_size: int, num_steps: int) -> Examples:
     """Examples of at most ``length`` tokens for some steps, a step in one piece."""
     text = MadeUpText(vocab_size, min(batch_size * num_steps * length, 20_000_000))
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(vocab_size - NUM_SPECIAL))]
-    rules = Rules(max_seq_length=length)
-    return Examples(
-        text, MaskVocabulary.of(names), rules, batch_size=batch_size, max_tokens=max(length, batch_size * length)
-    )
+    rules, vocabulary = Rules(max_seq_length=length), MaskVocabulary.of(names_of(vocab_size))
+    return Examples(text, vocabulary, rules, batch_size=batch_size, max_tokens=max(length, batch_size * length))
+
+
+def names_of(vocab_size: int) -> list[str]:
+    """The tokens of a vocabulary whose first ones are the special ones."""
+    return ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(vocab_size - NUM_SPECIAL))]

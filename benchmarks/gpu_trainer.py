@@ -1,7 +1,7 @@
-"""Fine-tune MiniLM on SST-2 with transformers' Trainer, bf16 and rows of similar length together: a whole command.
+"""Fine-tune a model on SST-2 with transformers' Trainer, bf16 and rows of similar length together: a whole command.
 
-python benchmarks/gpu_trainer.py DATA EPOCHS SEED DEVICE: beside ``bertkit finetune`` in gpu_all.py. Writes the accuracy
-on dev as a line of JSON.
+python benchmarks/gpu_trainer.py MODEL DATA EPOCHS SEED DEVICE: beside ``bertkit finetune`` in gpu_all.py. Writes the
+accuracy on dev as a line of JSON.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from pathlib import Path
 import numpy as np
 import transformers
 
-from machine import minilm_folder
-
 
 def main() -> None:
-    data, epochs, seed, device = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    folder, data, device = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[5]
+    epochs, seed = int(sys.argv[3]), int(sys.argv[4])
     transformers.logging.set_verbosity_error()
     transformers.set_seed(seed)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm_folder())
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(minilm_folder(), num_labels=2)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2)
     with tempfile.TemporaryDirectory() as scratch:
         arguments = transformers.TrainingArguments(
             output_dir=scratch, num_train_epochs=epochs, per_device_train_batch_size=32,

@@ -12,33 +12,33 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-import transformers
 from torch.nn import functional as F
 
 from bertkit.batch import Batch
-from bertkit.config.bert_config import BertConfig
 from bertkit.data.examples.pretrain_batches import PretrainData
 from bertkit.model.models import BertForPreTraining
 from bertkit.optim import adamw, parameter_groups
 from bertkit.system.memory import freed_memory_kept
 from bertkit.training.trainer.batch_plan import Prefetched
+from bertkit.training.trainer.compiling import compiled
+from bertkit.training.trainer.determinism import repeatable
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.loop_options import LoopOptions
+from pretrain_work import Clock, Precision
 
 RATE, DECAY, EPS, CLIP = 1e-4, 0.01, 1e-6, 1.0
 #: Untimed steps at the start of a turn.
 WARM = 2
-
-Precision = Literal["fp32", "bf16"]
 
 
 class Examples(PretrainData):
@@ -82,10 +82,14 @@ class Job:
 
 @dataclass
 class Turn:
-    """Consecutive steps of one system: the loss of each, and the seconds of those after the first ``WARM``."""
+    """Consecutive steps of one system: the loss of each, and the seconds of those after the first ``WARM``.
+
+    first_seconds: of those first ones, in which variants of bertkit compile; None of peers.
+    """
 
     losses: list[float] = field(default_factory=list)
     seconds: float = 0.0
+    first_seconds: float | None = None
 
 
 class System(Protocol):
@@ -97,32 +101,40 @@ class System(Protocol):
 
 
 class Bertkit:
-    """The Trainer of bertkit, packed."""
+    """The Trainer of bertkit, packed.
 
-    name = "bertkit"
+    compiler: of ``torch.compile``, or None; ``deterministic`` as in :class:`LoopOptions`.
+    """
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    def __init__(self, job: Job, *, compiler: str | None = None, deterministic: bool = False) -> None:
+        self.name = "bertkit" + (", compiled" if compiler else "") + (", deterministic" if deterministic else "")
+        self.job, self.deterministic = job, deterministic
         model = BertForPreTraining.from_pretrained(job.folder).to(job.device)
         model.train()
+        self.open = ExitStack()  # as in Trainer.run, but for as long as the system lives: a turn does not compile again
+        self.open.enter_context(compiled(model, enabled=compiler is not None, backend=compiler or "inductor"))
         groups = parameter_groups(model, weight_decay=DECAY)
         options = LoopOptions(1 << 30, RATE, max_grad_norm=CLIP, **_precision(job.precision))
         optimizer = adamw(groups, learning_rate=RATE, eps=EPS)
         self.trainer = Trainer(model, job.data, optimizer, lambda step: 1.0, options)
 
-    def train(self, steps: range) -> Turn:
-        """See :class:`System`."""
+    def train(self, steps: range, watched: Callable[[int], Any] = lambda number: None) -> Turn:
+        """See :class:`System`. ``watched`` is told of each step, with its number in the turn, before it begins."""
         turn, clock = Turn(), Clock(self.job.device)
         # With a GPU a thread prepares the next batches; on a CPU all cores are busy with the model.
         num_workers = 1 if self.job.device.type == "cuda" else 0
         with (
             freed_memory_kept(enabled=self.job.device.type == "cpu"),  # as in Trainer.run
+            repeatable(enabled=self.deterministic),
             Prefetched(self.job.data, num_workers=num_workers, end=steps.stop) as self.trainer.plan,
         ):
             self.trainer.log = lambda record: turn.losses.append(record["loss"])  # on a GPU many steps at a time
+            clock.start()
             for number, step in enumerate(steps):
                 if number == WARM:
+                    turn.first_seconds = round(clock.stop(), 2)
                     clock.start()
+                watched(number)
                 self.trainer.at.step = step
                 self.trainer.train_step()
             self.trainer.read()
@@ -136,11 +148,15 @@ class HuggingFace:
     name = "transformers Trainer"
 
     def __init__(self, job: Job) -> None:
+        import transformers
+
         self.job = job
         self.model = transformers.BertForPreTraining.from_pretrained(job.folder)
 
     def train(self, steps: range) -> Turn:
         """See :class:`System`."""
+        import transformers
+
         turn, clock = Turn(), Clock(self.job.device)
 
         class Watched(transformers.Trainer):
@@ -179,6 +195,8 @@ class ByHand:
     name = "transformers, hand-written loop"
 
     def __init__(self, job: Job) -> None:
+        import transformers
+
         self.job = job
         self.model = transformers.BertForPreTraining.from_pretrained(job.folder).to(job.device)
         self.model.train()
@@ -220,7 +238,33 @@ class ByHand:
         )
 
 
-SYSTEMS: tuple[Callable[[Job], System], ...] = (Bertkit, HuggingFace, ByHand)
+Make = Callable[[Job], System]
+TRAINER_NEEDS = ("transformers", "accelerate")
+#: Peers, and the packages without which each is left out.
+PEERS: tuple[tuple[type[HuggingFace | ByHand], tuple[str, ...]], ...] = (
+    (HuggingFace, TRAINER_NEEDS),
+    (ByHand, ("transformers",)),
+)
+
+
+def absent(packages: Sequence[str]) -> list[str]:
+    """Those of some packages that are not installed."""
+    return [name for name in packages if find_spec(name) is None]
+
+
+def runnable() -> tuple[Make, ...]:
+    """bertkit, and the peers that can run here."""
+    return (Bertkit, *(peer for peer, packages in PEERS if not absent(packages)))
+
+
+def left_out() -> dict[str, str]:
+    """The peers that cannot, each with what it lacks."""
+    return {peer.name: f"needs {', '.join(absent(packages))}" for peer, packages in PEERS if absent(packages)}
+
+
+def compiled_by(compiler: str) -> Make:
+    """The Trainer of bertkit with ``torch.compile``."""
+    return partial(Bertkit, compiler=compiler)
 
 
 def one_example(batch: Batch) -> dict[str, Any]:
@@ -247,32 +291,34 @@ def padded(examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     return batch
 
 
-def compare(job: Job, rounds: int, num_steps: int, tolerance: float, scratch: Path) -> dict[str, Any]:
-    """Check that all systems take the same steps, then time them alternately.
+def compare(
+    job: Job, rounds: int, num_steps: int, tolerance: float, scratch: Path, variants: Sequence[Make] = ()
+) -> dict[str, Any]:
+    """Check that all systems take the same steps, then time them and ``variants`` of bertkit alternately.
 
     The check trains ``WARM + 1`` steps with dropout off: equal losses there require equal examples, forward passes,
-    gradients, clipping and updates.
+    gradients, clipping and updates. Variants are not in it.
     """
-    calm = without_dropout(job, scratch / "no-dropout")
-    checked = {make(calm).name: make(calm).train(range(WARM + 1)).losses for make in SYSTEMS}
-    ours = checked[Bertkit.name]
-    worst = max(abs(a - b) for losses in checked.values() for a, b in zip(losses, ours, strict=True))
-    tell(f"losses without dropout: {checked}")
-    if not worst <= tolerance:
-        raise SystemExit(f"the losses differ by {worst:.2e}, tolerance {tolerance:.0e}; no result is printed")
-    systems = [make(job) for make in SYSTEMS]
+    worst = difference_of_losses(without_dropout(job, scratch / "no-dropout"), tolerance)
+    systems = [make(job) for make in (*runnable(), *variants)]
+    ours = systems[0].name
     times: dict[str, list[float]] = {system.name: [] for system in systems}
+    first: dict[str, float | None] = {}
+    last: dict[str, float] = {}
     lengths: list[int] = []
-    for turn in range(rounds):
-        steps = range(turn * (WARM + num_steps), (turn + 1) * (WARM + num_steps))
-        for system in systems if turn % 2 == 0 else systems[::-1]:
-            seconds = system.train(steps).seconds
-            times[system.name].append(seconds / num_steps)
-            tell(f"round {turn + 1}  {system.name:<28} {seconds / num_steps:8.4f} s per step")
+    for number in range(rounds):
+        steps = range(number * (WARM + num_steps), (number + 1) * (WARM + num_steps))
+        for system in systems if number % 2 == 0 else systems[::-1]:
+            turn = system.train(steps)
+            times[system.name].append(turn.seconds / num_steps)
+            first.setdefault(system.name, turn.first_seconds)
+            last[system.name] = turn.losses[-1]
+            tell(f"round {number + 1}  {system.name:<28} {turn.seconds / num_steps:8.4f} s per step")
         lengths += job.data.lengths(steps[WARM:])
     tokens = sum(lengths) / (rounds * num_steps)
     return {
         "largest_difference_of_losses": worst,
+        "left_out": left_out(),
         "tokens_a_step": round(tokens, 1),
         "padding_share": round(1 - sum(lengths) / (len(lengths) * max(lengths)), 4),
         "lengths": lengths,
@@ -281,12 +327,28 @@ def compare(job: Job, rounds: int, num_steps: int, tolerance: float, scratch: Pa
                 "step_s": [round(value, 5) for value in seconds],
                 "tokens_per_s": round(tokens / statistics.median(seconds)),
                 "bertkit_is_faster_by": round(
-                    statistics.median(a / b for a, b in zip(seconds, times[Bertkit.name], strict=True)), 3
+                    statistics.median(a / b for a, b in zip(seconds, times[ours], strict=True)), 3
                 ),
+                "first_steps_s": first[name],
+                "last_loss": round(last[name], 4),
             }
             for name, seconds in times.items()
         },
     }
+
+
+def difference_of_losses(calm: Job, tolerance: float) -> float:
+    """The largest between bertkit's losses and a peer's, of a job without dropout; SystemExit if it is too large."""
+    checked = {}
+    for make in runnable():
+        system = make(calm)
+        checked[system.name] = system.train(range(WARM + 1)).losses
+    tell(f"losses without dropout: {checked}")
+    ours, *others = checked.values()
+    worst = max((abs(a - b) for losses in others for a, b in zip(losses, ours, strict=True)), default=0.0)
+    if not worst <= tolerance:
+        raise SystemExit(f"the losses differ by {worst:.2e}, tolerance {tolerance:.0e}; no result is printed")
+    return worst
 
 
 def without_dropout(job: Job, folder: Path) -> Job:
@@ -296,54 +358,6 @@ def without_dropout(job: Job, folder: Path) -> Job:
     calm.load_state_dict(model.state_dict())
     calm.save_pretrained(folder)
     return Job(folder, job.data, job.device, job.precision)
-
-
-def flops_a_step(shape: BertConfig, lengths: list[int], num_steps: int, masked_share: float = 0.15) -> float:
-    """Useful floating-point operations of a step, forward and backward: no padding, head at masked positions only."""
-    d, f, v = shape.hidden_size, shape.intermediate_size, shape.vocab_size
-    tokens = sum(lengths)
-    layers = shape.num_hidden_layers * (
-        tokens * 2 * (4 * d * d + 2 * d * f) + sum(length * length for length in lengths) * 4 * d
-    )
-    heads = masked_share * tokens * 2 * (d * d + d * v) + len(lengths) * 2 * d * (d + 2)
-    return 3 * (layers + heads) / num_steps
-
-
-def matmul_peak(device: torch.device, precision: Precision) -> float:
-    """Floating-point operations per second of the fastest of several square matrix products."""
-    size, repeats = (8192, 20) if device.type == "cuda" else (1024, 5)
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    best = float("inf")
-    for _ in range(4):
-        clock = Clock(device)
-        clock.start()
-        for _ in range(repeats):
-            a @ b
-        best = min(best, clock.stop())
-    return 2 * size**3 * repeats / best
-
-
-class Clock:
-    """Seconds between two points at which the device has finished all work; 0 if it was not started."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.begun: float | None = None
-
-    def start(self) -> None:
-        """Start the clock."""
-        self._wait()
-        self.begun = time.perf_counter()
-
-    def stop(self) -> float:
-        """Seconds since :meth:`start`."""
-        self._wait()
-        return 0.0 if self.begun is None else time.perf_counter() - self.begun
-
-    def _wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
 
 def tell(text: str) -> None:

@@ -69,7 +69,8 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     from bertkit.data.store.token_store import TokenStore
     from bertkit.model.models import BertForPreTraining
     from bertkit.training.pretraining.pretrain_settings import PretrainConfig
-    from pretrain_peers import Examples, Job, compare, flops_a_step, matmul_peak
+    from pretrain_peers import Examples, Job, compare
+    from pretrain_work import flops_a_step, matmul_peak
 
     store = TokenStore(make_store(args.data / "pretrain_text", args.text_bytes, scratch))
     tokenizer = store.tokenizer()

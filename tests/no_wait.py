@@ -1,9 +1,12 @@
-"""A pretended GPU, the device ``meta``, on which it is an error to make the host wait."""
+"""A pretended GPU, on which it is an error to make the host wait: the device ``meta``, or ``cuda`` without values."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,23 +28,48 @@ WAITING = (
 
 
 class NoWait(TorchDispatchMode):
-    """An error for every operator that makes the host wait for the device ``meta``, and for copies that do."""
+    """An error for every operator that makes the host wait for the device, and for copies that do.
+
+    ``seen``: the operators that computed there, by name.
+    """
+
+    def __init__(self, kind: str = "meta") -> None:
+        super().__init__()
+        self.kind = kind
+        self.seen: Counter[str] = Counter()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = function.name().removeprefix("aten::").partition(".")[0]
         flat, _ = torch.utils._pytree.tree_flatten((args, kwargs))
         given = [each for each in flat if isinstance(each, Tensor)]
-        there = any(each.device.type == "meta" for each in given)
+        there = any(each.device.type == self.kind for each in given)
+        if there:
+            self.seen[name] += 1
         if there and name in WAITING:
             raise WaitError(name)
         if there and name.startswith("index") and any(each.dtype == torch.bool for each in given):
             raise WaitError(f"{name} by a mask")
         if name in ("_to_copy", "copy_"):
-            places = [each.device.type for each in given[::-1]] + [torch.device(kwargs.get("device") or "meta").type]
+            places = [given[-1].device.type, torch.device(kwargs.get("device") or given[0].device).type]
             if len(set(places)) > 1 and (places[-1] == "cpu" or not kwargs.get("non_blocking", args[-1] is True)):
                 raise WaitError(f"{name} between {places}")
         return function(*args, **kwargs)
+
+
+def without_values(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
+    """The model with parameters that have a GPU's device and no values; those that are one stay one."""
+    made: dict[int, nn.Parameter] = {}
+    with mode:
+        for module in model.modules():
+            for name, weight in module._parameters.items():
+                if weight is None:
+                    continue
+                if id(weight) not in made:
+                    there = torch.empty(weight.shape, dtype=weight.dtype, device="cuda")
+                    made[id(weight)] = nn.Parameter(there, requires_grad=weight.requires_grad)
+                module._parameters[name] = made[id(weight)]
+    return model
 
 
 class NoNewTensor(TorchFunctionMode):

@@ -71,6 +71,30 @@ def make_trainer(
     )
 
 
+#: For runs with dropout: rows, rows a step, steps, and those at the end whose losses are averaged (an epoch).
+MORE_DATA, MORE_ROWS, MORE_STEPS, LAST_STEPS = ToyData(120), 8, 90, 15
+
+
+def last_losses(parallel: Parallel, p: float) -> list[float]:
+    """Of three runs that differ by their dropout alone, the mean loss of the last epoch."""
+    found = []
+    for seed in range(3):
+        seed_generators(0)
+        model = BertForSequenceClassification(TINY.replace(hidden_dropout_prob=p, attention_probs_dropout_prob=p))
+        parallel.prepare(model)
+        plan = EpochPlan(
+            MORE_DATA.lengths, MORE_DATA.batch, step_size=MORE_ROWS, max_tokens=60, seed=0, rank=parallel.rank,
+            num_ranks=parallel.num_ranks,
+        )  # fmt: skip
+        seed_generators(100 + seed)  # the trainer gives each rank a state of its own
+        optimizer = adamw(parameter_groups(model), learning_rate=3e-3, eps=1e-3)
+        options = LoopOptions(MORE_STEPS, 3e-3)
+        trainer = Trainer(model, plan, optimizer, linear_schedule(MORE_STEPS), options, parallel=parallel)
+        losses = [trainer.train_step().loss for _ in range(MORE_STEPS)]
+        found.append(sum(losses[-LAST_STEPS:]) / LAST_STEPS)
+    return found
+
+
 def finish(trainer: Trainer[Batch]) -> dict[str, Any]:
     """Run to the end; the losses, the whole weights and the evaluations, on rank 0."""
     results = []
@@ -238,6 +262,11 @@ def scenario_lean(parallel: Parallel, folder: Path) -> dict[str, Any]:
     lean = make_trainer(parallel, p=0.1, precision="bf16")
     lean.model.set_gradient_checkpointing()  # type: ignore[operator]
     return {"expected": expected["weights"], "weights": finish(lean)["weights"]}
+
+
+def scenario_spread(parallel: Parallel, folder: Path) -> dict[str, Any]:
+    """Runs with dropout, whose masks depend on the number of ranks."""
+    return {"last_losses": last_losses(parallel, 0.1)}
 
 
 def scenario_lamb(parallel: Parallel, folder: Path) -> dict[str, Any]:

@@ -30,6 +30,13 @@ def test_the_readme_is_short_and_installs_before_it_makes():
     assert TYPED.index("pip install bertkit") < TYPED.index("make demo") < TYPED.index("make test")
 
 
+def test_speeds_on_a_gpu_are_not_claimed_before_they_are_measured():
+    """Every figure under "How fast" has a file, and while no file is of a GPU, the README says so."""
+    figures = TEXTS[0].split("## How fast, how good")[1].split("\n## ")[0]
+    measured = any((README.parent / "benchmarks" / "results").glob("gpu*.md"))
+    assert ("On a GPU: not measured in this state; `benchmarks/gpu_all.py` is ready to run" in figures) is not measured
+
+
 def test_the_command_in_a_terminal_answers(capsys: pytest.CaptureFixture[str]):
     (command,) = [line for line in TYPED if line.startswith("bertkit similarity")]
     assert main(shlex.split(command)[1:]) == 0

@@ -105,6 +105,11 @@ class CapturedEncoder(nn.Module):
         #: When the memory may be written again, by whatever stream.
         self._free: torch.cuda.Event | None = None
 
+    @property
+    def num_graphs(self) -> int:
+        """How many sizes of packs have a graph; 0 if one could not be recorded, after which none is used."""
+        return 0 if self._failed else len(self._graphs)
+
     def forward(
         self,
         x_TD: Tensor,

@@ -25,10 +25,14 @@ from bertkit.batch import Layout, pack
 from bertkit.engine import captured_encoder
 from bertkit.engine.backend import Pack, Wanted
 from bertkit.engine.captured_encoder import SIZES, SWITCH, can_be_recorded, fill_for, with_graphs
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.torch_backend import TorchBackend
 from bertkit.model.encoder import Encoder
 from bertkit.model.kernels import varlen_attention
 from varlen_contract import by_contract
+
+import benchmark_scripts  # isort: skip  # noqa: F401
+from gpu_correctness import graphs_beside  # isort: skip
 
 SHAPE = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 VECTORS = Wanted(("last_hidden_state",), ("mean",))
@@ -201,3 +205,42 @@ def test_a_graph_that_cannot_be_made_costs_no_answer(
     found = [backend.compute(pack_of(7, 12), VECTORS)["last_hidden_state"] for _ in range(3)]
     assert_close(found[2], found[0], atol=0, rtol=0)
     assert "no CUDA graphs" in capsys.readouterr().err
+
+
+# In the script that measures a GPU.
+
+
+def engines(monkeypatch: pytest.MonkeyPatch) -> tuple[InferenceEngine, InferenceEngine]:
+    """One that may record graphs, one that may not."""
+    model = model_of(max_position_embeddings=1100).to(torch.bfloat16)
+    may = InferenceEngine.of(model)
+    with monkeypatch.context() as patch:
+        patch.setenv(SWITCH, "0")
+        return may, InferenceEngine.of(model)
+
+
+def test_the_check_of_graphs_holds_if_all_sizes_were_recorded(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = graphs_beside(*engines(monkeypatch), wanted=len(SIZES))
+    assert found["holds"]
+    assert recorder.count == found["recorded"] == len(SIZES)
+    assert found["recorded_without"] == 0
+
+
+def test_the_check_of_graphs_does_not_hold_if_none_was_recorded(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vectors are the same then: launched one by one, because recording fails, or because it was not asked for."""
+
+    def refuse(compute: Callable[[], Tensor]) -> Any:
+        if recorder.count == 3:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return recorder(compute)
+
+    may, may_not = engines(monkeypatch)
+    assert not graphs_beside(may_not, may_not, wanted=len(SIZES))["holds"]
+    monkeypatch.setattr(captured_encoder, "cuda_graph", refuse)
+    found = graphs_beside(may, may_not, wanted=len(SIZES))
+    assert (found["recorded"], found["holds"]) == (0, False)  # those that were made are not used any more
+    assert found["cosine"] > 0.999

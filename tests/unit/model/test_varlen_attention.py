@@ -15,7 +15,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional as F
 from torch.testing import assert_close
@@ -48,6 +47,7 @@ from bertkit.model.kernels.varlen_attention import (
     varlen_fits,
 )
 from bertkit.model.one_way_attention import OneWay
+from no_wait import without_values
 from varlen_contract import by_contract
 
 RAGGED = (5, 1, 9, 9, 30, 2)
@@ -323,16 +323,6 @@ def test_training_in_bf16(standing_in):
     assert F.cosine_similarity(*gradients, dim=0) > 0.999
 
 
-def on_a_pretended_gpu(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
-    """The model with parameters that have a GPU's device and no values."""
-    with mode:
-        for module in model.modules():
-            for name, weight in module._parameters.items():
-                there = torch.empty(weight.shape, dtype=weight.dtype, device="cuda")
-                module._parameters[name] = nn.Parameter(there, requires_grad=False)
-    return model
-
-
 @pytest.mark.parametrize(
     ("precision", "pooling", "calls"),
     [("bf16", "mean", 2), ("bf16", "cls", 2), ("fp16", "mean", 2), ("fp32", "mean", 0)],
@@ -351,7 +341,8 @@ def test_the_engine_s_precision_decides_on_a_gpu(monkeypatch, precision, pooling
     monkeypatch.setattr(torch.cuda, "current_stream", Mock())
     config = BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    backend = TorchBackend.of(on_a_pretended_gpu(BertModel(config), mode), precision=precision)
+    model = without_values(BertModel(config).requires_grad_(False), mode)
+    backend = TorchBackend.of(model, precision=precision)
     buckets(RAGGED)  # laid out on the CPU, from values
     ids = np.arange(5, 5 + sum(RAGGED)) % 50
     pack = Pack(ids, np.zeros_like(ids), RAGGED)

@@ -7,22 +7,26 @@ always, and to read a value is an error.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertkit.batch import Batch, Layout
 from bertkit.model.kernels import varlen_attention
+from bertkit.model.kernels.varlen_attention import cu_seqlens_on
 from bertkit.model.models import BertForPreTraining, BertForQuestionAnswering, BertForTokenClassification
 from bertkit.optim import adamw, linear_schedule, parameter_groups
 from bertkit.training.trainer import loop, precision
-from bertkit.training.trainer.feeding import MAX_SIZES, Feed, Sizes
+from bertkit.training.trainer.feeding import MAX_SIZES, Feed, Sizes, _changed
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.loop_options import LoopOptions
-from no_wait import NoNewTensor, NoWait, WaitError
+from no_wait import NoNewTensor, NoWait, WaitError, without_values
 from training_helpers import TINY, ToyData, tiny_model
 
 DATA = ToyData()
@@ -118,6 +122,65 @@ def test_what_waits_is_seen(pretended: list[int], monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Layout, "with_offsets", lambda layout, fill: layout)
     with NoWait(), NoNewTensor(), pytest.raises(WaitError, match="tensor on the device"):
         trainer.train_step()
+
+
+@pytest.fixture
+def on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The device ``cuda`` has the kernel. Copies to it, which are looked at on ``meta``, have been made."""
+    monkeypatch.setattr(varlen_attention, "varlen_capability", lambda device: {"cuda": (9, 0)}.get(device.type))
+    monkeypatch.setattr(varlen_attention, "sent", there)
+    yield
+    cu_seqlens_on.cache_clear()  # it would keep them for other tests
+
+
+def there(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor without values."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+
+
+def loss_on_cuda(case: str) -> tuple[NoWait, Tensor]:
+    """The sum of the losses of a training pass with copies in bf16, and the operators on the way."""
+    kind, change = CASES[case]
+    device, mode = torch.device("cuda"), FakeTensorMode(allow_non_fake_inputs=True)
+    batch = change(DATA.batch(list(range(8))))
+    batch = replace(batch, layout=batch.layout.with_offsets())
+    with mode:
+        batch = _changed(batch, lambda tensor: there(tensor, device), Tensor)
+    model = without_values(kind(TINY).train(), mode)
+    whole, forward = precision.contexts(model, "bf16", device, copies=True)
+    # No gradients: torch's engine needs a real device for these. Autograd's keys still take operators apart.
+    with mode, NoWait("cuda") as watched, torch.no_grad(), whole, forward:
+        terms = model.forward_packed(batch).loss_terms  # type: ignore[operator]
+        return watched, torch.stack([term.total / 3 for term in terms.values()]).sum()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "questions"])  # Python's [...] asks for a driver
+def test_no_operator_of_forward_pass_and_losses_waits_on_cuda(on_cuda: None, case: str) -> None:
+    """What ``meta`` cannot show: what is decided by the name of the device. Operators have CUDA's rules, no values."""
+    watched, loss = loss_on_cuda(case)
+    assert loss.device.type == "cuda"
+    assert loss.dtype == torch.float32
+    assert watched.seen["_flash_attention_forward"] == TINY.num_hidden_layers
+    assert watched.seen["bernoulli_"] > TINY.num_hidden_layers  # dropout is on
+
+
+@pytest.mark.parametrize("name", ["choose", "read", "fetch"])
+def test_what_waits_on_cuda_is_seen(on_cuda: None, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Controls: an operator of each kind, put into the pass."""
+    waiting = {
+        "choose": lambda labels: torch.masked_select(labels, labels != -100),
+        "read": lambda labels: labels.sum().item(),
+        "fetch": lambda labels: labels.cpu(),
+    }[name]
+    forward = BertForPreTraining.forward_packed
+
+    def spoilt(self: BertForPreTraining, batch: Batch) -> Any:
+        waiting(batch.targets["labels"])
+        return forward(self, batch)
+
+    monkeypatch.setattr(BertForPreTraining, "forward_packed", spoilt)
+    with pytest.raises(WaitError):
+        loss_on_cuda("pre-training")
 
 
 class Shapes(TorchDispatchMode):

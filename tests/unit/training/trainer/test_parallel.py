@@ -59,11 +59,15 @@ def both(once: Callable[..., Any]) -> Launched:
 
 def launch(folder: Path) -> Launched:
     worker.seven_steps(worker.make_trainer(folder=folder / "by-one"))
-    command = [*TWO_PROCESSES, str(TESTS / "parallel_worker.py"), str(folder), *SCENARIOS]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = run_two(folder, SCENARIOS)
     assert (folder / "ddp" / "out" / "nan").exists(), done.stderr[-4000:]
     return Launched(folder, done.returncode, done.stderr)
+
+
+def run_two(folder: Path, scenarios: list[str], timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    command = [*TWO_PROCESSES, str(TESTS / "parallel_worker.py"), str(folder), *scenarios]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
 
 
 @pytest.fixture(params=["ddp", "fsdp"])
@@ -188,6 +192,29 @@ def test_dropout_acts_in_that_test(launched: Launched, alone: dict[str, Any]) ->
     """Control."""
     told = launched.outcome("exact")
     assert told["expected_losses"] != pytest.approx(alone["losses"], abs=1e-3)
+
+
+@pytest.mark.campaign
+def test_with_dropout_two_ranks_train_as_one_does(tmp_path: Path) -> None:
+    """Masks differ, so losses do; their means by no more than three runs of one number of ranks differ among them.
+
+    The control: another rate of dropout is outside of that.
+    """
+    done = run_two(tmp_path, ["ddp:spread", "fsdp:spread"], timeout=900)
+    assert done.returncode == 0, done.stderr[-4000:]
+    alone, other = worker.last_losses(SINGLE, 0.1), worker.last_losses(SINGLE, 0.3)
+    assert len(set(alone)) == 3
+    for mode in ("ddp", "fsdp"):
+        told = Launched(tmp_path / mode, 0, "").outcome("spread")["last_losses"]
+        assert not set(told) & set(alone)
+        assert within_spread(told, alone), (told, alone)
+        assert not within_spread(told, other), (told, other)
+
+
+def within_spread(one: list[float], other: list[float]) -> bool:
+    """Whether two means differ by at most what the values of one of them differ by."""
+    most = max(max(each) - min(each) for each in (one, other))
+    return abs(sum(one) / len(one) - sum(other) / len(other)) <= most
 
 
 def test_a_signal_to_one_rank_stops_all_after_the_same_step(launched: Launched) -> None:
