@@ -71,6 +71,7 @@ def test_campaign_with_sanitizers(name: str, compiler: tuple[str, ...], tmp_path
     fuzz(compiler, tmp_path, SANITIZERS[name], date.today().toordinal() * 1000, 400)
 
 
+@pytest.mark.campaign
 def test_a_wrong_window_is_seen(compiler: tuple[str, ...], tmp_path: Path) -> None:
     """The control: a variant whose windows are a key too wide on one side differs from the plain one."""
     sources = tmp_path / "native"
