@@ -4,20 +4,24 @@
 
 Installs the wheel of ``bertkit-lite`` and its requirements in a temporary environment (this needs a package index), or
 uses the one given with ``--lite``, and reports its size, bytecode included. ONNX Runtime and CTranslate2 get one each,
-with ``tokenizers``. MiniLM-L6 is a checkpoint folder for bertkit, in fp32 and in 8 bits, a graph for ONNX Runtime and a
-converted folder for CTranslate2; fp32 vectors must agree with torch's before anything is timed. Whole processes that
-read the vocabulary, pool and print one vector then run in turns, a script of a few lines each and ``bertkit embed``.
-They are timed to the first byte of output and to their end, with all files in the page cache. Their peak memory is the
-process's. Finally, the time of bertkit's imports is broken down by package.
+with ``tokenizers``. One more has bertkit-lite and, by a path file, this environment's packages, torch among them: there
+the script must not wait for torch. MiniLM-L6 is a checkpoint folder for bertkit, in fp32 and in 8 bits, a graph for
+ONNX Runtime and a converted folder for CTranslate2; fp32 vectors must agree with torch's before anything is timed.
+Whole processes that read the vocabulary, pool and print one vector then run in turns, a script of a few lines each and
+``bertkit embed``. They are timed to the first byte of output and to their end, with all files in the page cache. Their
+peak memory is the process's, also with a BERT-base of random weights. Finally, the time of bertkit's imports is broken
+down by package.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import venv
@@ -34,7 +38,7 @@ from cpu_engine import Target, table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "packaging"))
 from wheels import platform_here
 
-from machine import about, block, minilm_folder, publish
+from machine import about, block, minilm_folder, publish, random_base
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Million bytes of site-packages; seconds that the command may need beyond the faster peer; largest difference of a
@@ -71,6 +75,7 @@ print(*np.array(encoder.forward_batch([found.ids]).last_hidden_state)[0].mean(ax
 """,
 }
 PEERS = ("onnxruntime", "ctranslate2")
+BESIDE, BASE = "bertkit, torch beside it", "BERT-base"
 #: Seconds to the first byte of output and to the end of a process.
 Run = tuple[float, float]
 #: Runs a command and prints its peak memory in kB; a small process, because a child begins with the peak of its parent.
@@ -88,23 +93,33 @@ def main() -> None:
         lite = args.lite or environment(scratch, wheel_of(scratch))
         peers = {peer: environment(scratch, peer, "tokenizers", "numpy") for peer in PEERS}
         texts = embed.draw_texts(args.data, NUM_TEXTS + NUM_CALIBRATION, seed=0)
-        models = made_models(scratch, texts[NUM_TEXTS:])
-        commands = commands_of(lite, peers, models, scratch)
+        models, base = made_models(scratch, texts[NUM_TEXTS:]), made_base(scratch)
+        programs = {"bertkit": lite, BESIDE: with_torch(lite, scratch), **peers}
+        commands = commands_of(programs, models, scratch)
         agreement = compare(lite, models, commands, scratch, texts[:NUM_TEXTS])
         size = size_of(lite)
         times = start_times(commands, args.rounds)
         memory = {name: peak_memory(command) for name, command in commands.items()}
+        large = {
+            f"{name}, {BASE}": peak_memory(command) for name, command in scripts_of(programs, base, scratch).items()
+        }
         imports = import_times(lite, models["fp32"])
+        facts = {**about(os.cpu_count() or 1), "compiled encoder": encoder_of(lite)}
     targets = [Target("size of site-packages, million bytes", size / 1e6, MOST_MB, at_most=True)]
     first = {name: statistics.median(run[0] for run in runs) for name, runs in times.items()}
     fastest = min(first[peer] for peer in PEERS)
     targets.append(Target("first vector of the script, seconds", first["bertkit"], fastest, at_most=True))
+    targets.append(Target("the same, torch beside it, seconds", first[BESIDE], fastest, at_most=True))
     command = first["bertkit embed"]
     targets.append(Target("first vector of the command, seconds", command, fastest + MOST_MORE, at_most=True))
     least = min(memory[peer] for peer in PEERS) / 1e6
     targets.append(Target("peak memory of the script, million bytes", memory["bertkit"] / 1e6, least, at_most=True))
+    least = min(large[f"{peer}, {BASE}"] for peer in PEERS) / 1e6
+    most = large[f"bertkit, {BASE}"] / 1e6
+    targets.append(Target(f"the same with {BASE}, million bytes", most, least, at_most=True))
+    memory |= large
     report = {"size": size, "agreement": agreement, "runs": times, "memory": memory, "imports_ms": imports}
-    publish(render(targets, agreement, times, memory, imports), report, args.out)
+    publish(render(facts, targets, agreement, times, memory, imports), report, args.out)
 
 
 def parse_args() -> argparse.Namespace:
@@ -131,6 +146,26 @@ def environment(scratch: Path, *packages: object) -> Path:
     return folder
 
 
+def with_torch(lite: Path, scratch: Path) -> Path:
+    """An environment with the packages of ``lite`` and, after them, all that this one has; torch must be among them."""
+    folder = scratch / "beside"
+    venv.create(folder, with_pip=False)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (own,) = lite.glob("lib/python*/site-packages")
+    (packages / "beside.pth").write_text(f"{own}\n{sysconfig.get_path('purelib')}\n")
+    ask = "import bertkit, importlib.util as u; print(bertkit.__file__, u.find_spec('torch') is not None)"
+    told = subprocess.run([folder / "bin/python", "-c", ask], check=True, capture_output=True, text=True).stdout.split()
+    if not told[0].startswith(str(own)) or told[1] != "True":
+        sys.exit(f"the environment with torch has bertkit at {told[0]}, torch: {told[1]}")
+    return folder
+
+
+def encoder_of(lite: Path) -> str:
+    """The compiled encoder of the environment that is measured, not of this one."""
+    told = subprocess.run([lite / "bin/bertkit", "doctor", "--json"], check=True, capture_output=True, text=True).stdout
+    return str(json.loads(told)["compiled_encoder"]).partition(" (")[0]
+
+
 def run(*command: object) -> None:
     """Run a command and discard its standard output."""
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
@@ -145,24 +180,44 @@ def made_models(scratch: Path, calibration: Sequence[str]) -> dict[str, Path]:
     AutoTokenizer.from_pretrained(minilm_folder()).save_pretrained(found["fp32"])
     run(*BERTKIT, "quantize", minilm_folder(), "--out", found["int8"], "--calibrate", scratch / "calibration.txt",
         "--any-speed", "--quiet")  # fmt: skip
-    run(*BERTKIT, "export", found["fp32"], "--out", found["onnxruntime"], "--variant", "padded", "--quiet")
-    run(sys.executable, "-m", "ctranslate2.converters.transformers", "--model", found["fp32"], "--output_dir",
-        found["ctranslate2"])  # fmt: skip
-    for peer in PEERS:
-        AutoTokenizer.from_pretrained(found["fp32"]).save_pretrained(found[peer])
+    convert_for_peers(found)
     return found
 
 
-def commands_of(lite: Path, peers: dict[str, Path], models: dict[str, Path], scratch: Path) -> dict[str, list[object]]:
-    """What prints a vector, by name, but for the text."""
+def made_base(scratch: Path) -> dict[str, Path]:
+    """The same of a BERT-base with random weights, without one in 8 bits."""
+    found = {name: scratch / f"base-{name}" for name in ("fp32", *PEERS)}
+    random_base(found["fp32"])
+    convert_for_peers(found)
+    return found
+
+
+def convert_for_peers(models: dict[str, Path]) -> None:
+    """Write the folders of the peers from the checkpoint ``fp32``."""
+    run(*BERTKIT, "export", models["fp32"], "--out", models["onnxruntime"], "--variant", "padded", "--quiet")
+    run(sys.executable, "-m", "ctranslate2.converters.transformers", "--model", models["fp32"], "--output_dir",
+        models["ctranslate2"])  # fmt: skip
+    for peer in PEERS:
+        AutoTokenizer.from_pretrained(models["fp32"]).save_pretrained(models[peer])
+
+
+def scripts_of(programs: dict[str, Path], models: dict[str, Path], scratch: Path) -> dict[str, list[object]]:
+    """The scripts that print a vector, by the name of the environment, but for the text."""
     made: dict[str, list[object]] = {}
-    for name, script in SCRIPTS.items():
-        file = scratch / f"first-{name}.py"
-        file.write_text(script)
-        made[name] = [peers.get(name, lite) / "bin/python", file, models["fp32" if name == "bertkit" else name]]
+    for name, environment in programs.items():
+        kind = "bertkit" if name == BESIDE else name
+        file = scratch / f"first-{kind}.py"
+        file.write_text(SCRIPTS[kind])
+        made[name] = [environment / "bin/python", file, models["fp32" if kind == "bertkit" else kind]]
+    return made
+
+
+def commands_of(programs: dict[str, Path], models: dict[str, Path], scratch: Path) -> dict[str, list[object]]:
+    """What prints a vector, by name, but for the text."""
+    made = scripts_of(programs, models, scratch)
     for precision in ("fp32", "int8"):
         name = "bertkit embed" if precision == "fp32" else "bertkit embed, int8"
-        made[name] = [lite / "bin/bertkit", "embed", "--pooling", "mean", "--model", models[precision]]
+        made[name] = [programs["bertkit"] / "bin/bertkit", "embed", "--pooling", "mean", "--model", models[precision]]
     return made
 
 
@@ -187,7 +242,7 @@ def compare(
     model = BertModel.from_pretrained(models["fp32"])
     pipe = pipeline(model=model, tokenizer=models["fp32"], precision="fp32", device="cpu")
     right = np.asarray(pipe(TEXT, pooling="mean"))
-    for name in ("bertkit embed", *SCRIPTS):
+    for name in ("bertkit embed", BESIDE, *SCRIPTS):
         printed = subprocess.run([*map(str, commands[name]), TEXT], check=True, capture_output=True, text=True).stdout
         found[name] = float(np.abs(np.array(printed.split(), float) - right).max())
         if not found[name] <= MOST_DIFFERENCE:
@@ -241,13 +296,14 @@ def import_times(lite: Path, model: Path) -> dict[str, float]:
 
 
 def render(
+    facts: dict[str, object],
     targets: Sequence[Target],
     agreement: dict[str, float],
     times: dict[str, list[Run]],
     memory: dict[str, int],
     imports: dict[str, float],
 ) -> list[str]:
-    lines = ["# The start of bertkit-lite", "", *block(about(os.cpu_count() or 1)), *table(targets), ""]
+    lines = ["# The start of bertkit-lite", "", *block(facts), *table(targets), ""]
     lines += ["| program | first vector, s | lowest | highest | process ended, s | peak memory, million bytes |"]
     lines += ["|---|--:|--:|--:|--:|--:|"]
     for name, runs in times.items():
@@ -256,6 +312,8 @@ def render(
             f"| {name} | {statistics.median(first):.2f} | {min(first):.2f} | {max(first):.2f} | "
             f"{statistics.median(ended):.2f} | {memory[name] / 1e6:.0f} |"
         )
+    lines += ["", "| program, first vector | peak memory, million bytes |", "|---|--:|"]
+    lines += [f"| {name} | {most / 1e6:.0f} |" for name, most in memory.items() if name not in times]
     taken = ", ".join(f"{package} {own:.0f}" for package, own in imports.items())
     apart = ", ".join(f"{name} {off:.1e}" for name, off in agreement.items() if name != "int8")
     return [

@@ -34,6 +34,10 @@ PLATFORMS = {
     "win_arm64": "aarch64-windows-gnu",
 }
 SUFFIXES = {"linux": ".so", "macos": ".dylib", "windows": ".dll"}
+#: For a call of the compiler, which builds the system libraries of a target at first use.
+SECONDS = 900.0
+#: A warning of any target's compiler stops the build; no byte of the code depends on it.
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
 #: Without debugging information; and on macOS without the path of the file, which the linker would write into it.
 LINKED = ("-g0", "-s")
 LINKED_FOR = {"macos": ("-Wl,-install_name,@rpath/bertkit.dylib",)}
@@ -49,12 +53,10 @@ def compile_for(platform: str, folder: Path) -> Path:
     target = PLATFORMS[platform]
     processors, system = re.split("[-.]", target)[:2]
     kept = [flag for flag in FLAGS if (flag, system) != ("-fPIC", "windows")]  # there all code is so
-    flags = (*kept, *LINKED, *LINKED_FOR.get(system, ()))
+    flags = (*kept, *WARNINGS, *LINKED, *LINKED_FOR.get(system, ()))
     draft = folder / f"bertkit{SUFFIXES[system]}"
     compiler = (sys.executable, "-m", "ziglang", "cc", "-target", target)
-    if failure := compile_library(
-        compiler, draft, VARIANTS[processors], (*flags, *LINKED, *LINKED_FOR.get(system, ()))
-    ):
+    if failure := compile_library(compiler, draft, VARIANTS[processors], flags, SECONDS):
         raise SystemExit(f"{platform}: {failure}")
     return draft.rename(folder / shipped_name(draft))
 

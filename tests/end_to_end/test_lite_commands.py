@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import bertkit
+from adapter_helpers import by_hand
 from bertkit.cli import NAMES, main
 from bertkit.engine.native import library
 from bertkit.engine.native.library import native_library, why_not
@@ -30,6 +32,7 @@ from finetune_data import QUICK, labelled_texts, tiny_start, write_heads_data, w
 from lite_environment import COMPILED, Environment, build_wheels, can_seal, metadata_of
 from pipeline_helpers import save_tiny
 from sentence_folders import dense, pooling, sentence_folder
+from tokenizer_families import small
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 
@@ -219,6 +222,55 @@ def test_commands_of_the_wheel_alone(
     assert said
 
 
+def the_same_sealed(sealed: Lite, capsys: pytest.CaptureFixture[str], *argv: object) -> str:
+    """What a command prints, which must be the same beside torch and where nothing else is."""
+    given = [str(part) for part in argv]
+    assert main([*given, *(["--device", "cpu"] if given[0] != "inspect" else [])]) == 0
+    said = capsys.readouterr().out
+    done = sealed(*given)
+    assert (done.returncode, done.stdout) == (0, said), done.stderr
+    return said
+
+
+@pytest.mark.usefixtures("same_library")
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("embed", ["A heron stood on the bank.", "--pooling", "mean"]),
+        ("fill-mask", ["He studied law at the [MASK] of Oxford.", "--top-k", "3"]),
+        ("similarity", ["A cat sat.", "A dog ran.", "The bank was closed."]),
+    ],
+)
+def test_the_included_model_in_the_wheel_alone(
+    sealed: Lite, capsys: pytest.CaptureFixture[str], command: str, arguments: list[str]
+) -> None:
+    """Real weights, which come with the wheel."""
+    how = ("--model", "bertkit-tiny-en", "--json", "--precision", "fp32", "--threads", "1")
+    assert the_same_sealed(sealed, capsys, command, *arguments, *how)
+
+
+@pytest.mark.usefixtures("same_library")
+def test_other_folders_in_the_wheel_alone(
+    sealed: Lite, folders: dict[str, tuple[Path, Path]], once: Callable[..., Any], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """An index, a run of several heads, an adapter of peft, and a look into a folder."""
+    how = ("--precision", "fp32", "--threads", "1", "--json")
+    model = folders["masked"][0]
+    given = ["search", "build", str(tmp_path / "index"), str(DATA / "corpus.txt"), "--model", str(model)]
+    assert main([*given, "--pooling", "mean", "--truncate", "--device", "cpu"]) == 0
+    capsys.readouterr()
+    assert the_same_sealed(sealed, capsys, "search", "query", tmp_path / "index", "a film", "--json")
+    run = once("run-of-heads", heads_run)
+    said = the_same_sealed(sealed, capsys, "analyze", "the film was good", "--model", run, "--threads", "1", "--json")
+    assert "mood" in said
+    base = save_tiny(tmp_path / "base", num_hidden_layers=1)
+    head = {"classifier.weight": torch.randn(3, 32), "classifier.bias": torch.arange(3.0)}
+    by_hand(tmp_path / "adapter", base, modules={"bert.encoder.layer.0.attention.self.query": (32, 32)}, head=head)
+    assert the_same_sealed(sealed, capsys, "classify", "a film", "--all", "--model", tmp_path / "adapter", *how)
+    assert the_same_sealed(sealed, capsys, "inspect", model, "--json")
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "xlsx"])
 def test_files_are_written_and_replaced_as_on_windows(
     windows_like: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path, suffix: str
@@ -406,19 +458,41 @@ def test_runs_are_compared(lite: Lite) -> None:
     assert (done.returncode, json.loads(done.stdout)["difference"]) == (0, 0.0)
 
 
+def encoder_decoder(folder: Path, name: str, shared: Path) -> Path:
+    """A BART or a T5 with random weights and a small vocabulary."""
+    tokenizer = small("roberta" if name == "bart" else name, shared, folder)
+    sizes: dict[str, Any] = {"vocab_size": len(tokenizer), "d_model": 16}
+    if name == "t5":
+        model: Any = bertkit.T5EncoderModel(bertkit.T5Config(**sizes, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
+    else:
+        towers = {f"{tower}_{what}": 2 for tower in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+        model = bertkit.BartForSequenceClassification(bertkit.BartConfig(**sizes, **towers))
+    model.save_pretrained(folder / name)
+    tokenizer.save_pretrained(folder / name)
+    return folder / name
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["embed", "a", "--model", "one-way"], "does not compute (attention is left-to-right), needs 'torch'"),
+        (["embed", "a", "--model", "no-layers"], "does not compute (the model has no layers), needs 'torch'"),
+        (["embed", "a", "--model", "bart"], "does not compute (it is an encoder-decoder), needs 'torch'"),
+        (["embed", "a", "--model", "t5"], "does not compute (it is an encoder-decoder), needs 'torch'"),
         (["embed", "a", "--model", "encoder-onnx", "--out", "x.parquet"], "a .parquet file needs 'pyarrow'"),
     ],
 )
 def test_what_needs_the_whole_package(
-    lite: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path, arguments: list[str], told: str
+    lite: Lite, tmp_path: Path, request: pytest.FixtureRequest, arguments: list[str], told: str
 ) -> None:
-    one_way = save_tiny(tmp_path / "one-way", attention_direction="left-to-right")
-    places = {"one-way": one_way, "encoder-onnx": folders["encoder"][1]}
-    done = lite(*(places.get(part, part) for part in arguments))
+    made: dict[str, Callable[[], Path]] = {
+        "one-way": lambda: save_tiny(tmp_path / "one-way", attention_direction="left-to-right"),
+        "no-layers": lambda: save_tiny(tmp_path / "no-layers", num_hidden_layers=0),
+        "bart": lambda: encoder_decoder(tmp_path, "bart", request.getfixturevalue("shared")),
+        "t5": lambda: encoder_decoder(tmp_path, "t5", request.getfixturevalue("shared")),
+        "encoder-onnx": lambda: request.getfixturevalue("folders")["encoder"][1],
+    }
+    done = lite(*(made[part]() if part in made else part for part in arguments))
     assert (done.returncode, "Traceback" in done.stderr) == (5, False)
     assert told in done.stderr
     assert "Run: pip install bertkit" in done.stderr

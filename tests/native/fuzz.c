@@ -1,167 +1,12 @@
-/* Random encoders and batches: every variant beside the plain one, products of whole numbers, which must be exact, and
- * wrong arguments, which must be refused.
+/* Random encoders and batches: every variant beside the plain one, callers in several threads beside one, vectors of
+ * sequences and embeddings beside double precision, products of whole numbers, which must be exact, and wrong
+ * arguments, which must be refused.
  *
  *     fuzz SEED COUNT
  *
  * Buffers of results end at a page that nobody may touch. Prints what it did; a fault or a difference ends it with 1.
  */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#if defined(_WIN32)
-#define WIN32_LEAN_AND_MEAN
-#include <windows.h>
-#elif !defined(__wasm__)
-#include <sys/mman.h>
-#include <unistd.h>
-#endif
-
-#include "bertkit.h"
-
-static uint64_t state;
-
-static uint32_t drawn(uint32_t below) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return (uint32_t)(state >> 32) % below;
-}
-
-static float number(void) { return ((float)drawn(1 << 20) / (1 << 20) - 0.5f) * 2.0f; }
-
-static float *numbers(size_t count, float scale) {
-    float *made = malloc(count * sizeof *made);
-    for (size_t i = 0; i < count; i++) made[i] = number() * scale;
-    return made;
-}
-
-/* Floats that end where a page begins that may not be touched; WebAssembly has no such pages. */
-#if defined(_WIN32)
-static float *guarded(size_t count, void **base, size_t *size) {
-    size_t page = 4096, bytes = count * sizeof(float);
-    DWORD before;
-    *size = (bytes + page - 1) / page * page + page;
-    *base = VirtualAlloc(NULL, *size, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
-    VirtualProtect((char *)*base + *size - page, page, PAGE_NOACCESS, &before);
-    return (float *)((char *)*base + *size - page - bytes);
-}
-static void free_guarded(void *base, size_t size) { (void)size, VirtualFree(base, 0, MEM_RELEASE); }
-#elif defined(__wasm__)
-static float *guarded(size_t count, void **base, size_t *size) {
-    *size = count * sizeof(float);
-    return *base = calloc(count + 1, sizeof(float));
-}
-static void free_guarded(void *base, size_t size) { (void)size, free(base); }
-#else
-static float *guarded(size_t count, void **base, size_t *size) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = count * sizeof(float);
-    *size = (bytes + page - 1) / page * page + page;
-    *base = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    mprotect((char *)*base + *size - page, page, PROT_NONE);
-    return (float *)((char *)*base + *size - page - bytes);
-}
-static void free_guarded(void *base, size_t size) { munmap(base, size); }
-#endif
-
-#define DONE(CALL) \
-    do { \
-        if (CALL) { \
-            printf("%s: %s\n", bertkit_status_name(error.status), error.text); \
-            exit(1); \
-        } \
-    } while (0)
-
-typedef struct {
-    bertkit_shape shape;
-    int kind;
-    float *weights[4], *biases[4], *scales, *smooth, *norm[2];
-    int8_t *bytes[4];
-    uint16_t *halves[4]; /* of BF16, whose weights are these numbers as well */
-    int outliers[3], narrow, shifts; /* of I8 */
-} Model;
-
-static int sizes_of(const Model *m, int which, int *inputs) {
-    const bertkit_shape *s = &m->shape;
-    int up = s->gated ? 2 * s->inner : s->inner;
-    int outputs[] = {3 * s->width, s->width, up, s->width};
-    *inputs = which == BERTKIT_DOWN ? s->inner : s->width;
-    return outputs[which];
-}
-
-static Model new_model(void) {
-    Model m = {.shape = {sizeof(bertkit_shape), 1 + (int)drawn(3), 1, NULL, 0, 1 + (int)drawn(4), 1 + (int)drawn(90),
-                         1 + (int)drawn(3), 1e-6f, (int)drawn(2)}};
-    m.shape.width = m.shape.heads * (2 + 2 * (int)drawn(12));
-    m.shape.num_stored = m.shape.num_layers;
-    m.narrow = drawn(2), m.shifts = drawn(2);
-    m.kind = (int)drawn(BERTKIT_NUM_KINDS);
-    int most = m.shape.width > m.shape.inner ? m.shape.width : m.shape.inner;
-    m.scales = numbers((size_t)3 * most + 64, 0.0f);
-    for (int i = 0; i < 3 * most + 64; i++) m.scales[i] = 0.02f;
-    m.smooth = numbers(most, 0.0f);
-    for (int i = 1; i < most; i++) m.smooth[i] = 0.02f; /* the first is an outlier */
-    for (int n = 0; n < 2; n++) m.norm[n] = numbers(m.shape.width, 1.0f);
-    for (int i = 0; i < 3; i++) m.outliers[i] = 0;
-    for (int which = 0; which < 4; which++) {
-        int inputs, outputs = sizes_of(&m, which, &inputs);
-        size_t count = (size_t)outputs * inputs;
-        m.weights[which] = numbers(count, 0.5f);
-        m.biases[which] = numbers(outputs, 0.3f);
-        m.bytes[which] = malloc(4 * count); /* as many bytes as any kind would read */
-        memset(m.bytes[which], 0, 4 * count);
-        for (size_t i = 0; i < count; i++) m.bytes[which][i] = (int8_t)(m.narrow ? (int)drawn(127) - 63 : (int)drawn(256) - 128);
-        m.halves[which] = calloc(count, 4);
-        for (size_t i = 0; m.kind == BERTKIT_BF16 && i < count; i++) {
-            uint32_t bits;
-            memcpy(&bits, &m.weights[which][i], 4);
-            m.halves[which][i] = (uint16_t)(bits >> 16), bits &= 0xffff0000u;
-            memcpy(&m.weights[which][i], &bits, 4);
-        }
-        if (m.kind == BERTKIT_F16)
-            for (size_t i = 0; i < count; i++) ((uint16_t *)m.weights[which])[i] = (uint16_t)(drawn(0x3c00) | drawn(2) << 15);
-    }
-    return m;
-}
-
-static void free_model(Model *m) {
-    for (int which = 0; which < 4; which++)
-        free(m->weights[which]), free(m->biases[which]), free(m->bytes[which]), free(m->halves[which]);
-    free(m->scales), free(m->smooth), free(m->norm[0]), free(m->norm[1]);
-}
-
-/* `kinds`: of the variant; one without BF16 gets the same numbers as F32. */
-static bertkit_matrix matrix_of(const Model *m, int which, int kinds) {
-    bertkit_matrix made = {.struct_size = sizeof made, .unit = 1.0f};
-    made.kind = kinds >> m->kind & 1 ? m->kind : BERTKIT_F32;
-    made.outputs = sizes_of(m, which, &made.inputs);
-    made.weights = m->weights[which];
-    if (made.kind == BERTKIT_I8) made.weights = m->bytes[which];
-    if (made.kind == BERTKIT_BF16) made.weights = m->halves[which];
-    made.bias = m->biases[which], made.scale = m->scales, made.smooth = m->smooth, made.narrow = m->narrow;
-    made.shift = m->shifts ? m->scales : NULL;
-    made.num_outliers = 1, made.outliers = m->outliers, made.outlier_weights = m->scales;
-    return made;
-}
-
-/* `added`: one more matrix, or NULL. */
-static bertkit_encoder *encoder_of(
-    const Model *m, const bertkit_variant_info *info, int variant, const bertkit_matrix *added) {
-    bertkit_error error;
-    bertkit_builder *builder = NULL;
-    bertkit_encoder *encoder = NULL;
-    DONE(bertkit_builder_new(&m->shape, variant, &builder, &error));
-    for (int layer = 0; layer < m->shape.num_stored; layer++) {
-        for (int which = 0; which < 4; which++) {
-            bertkit_matrix matrix = matrix_of(m, which, info->kinds);
-            DONE(bertkit_builder_set_matrix(builder, layer, which, &matrix, &error));
-        }
-        for (int n = 0; n < 2; n++) DONE(bertkit_builder_set_norm(builder, layer, n, m->norm[0], m->norm[1], &error));
-    }
-    int32_t number;
-    if (added) DONE(bertkit_builder_add_matrix(builder, added, &number, &error));
-    DONE(bertkit_builder_seal(&builder, &encoder, &error));
-    return encoder;
-}
+#include "fuzz_model.h"
 
 /* Changes one argument; what is then passed must be refused or computed, and never fault. */
 static void spoil(void *structure, size_t size) {
@@ -177,36 +22,116 @@ static void wrong_arguments(const Model *m) {
     bertkit_error error;
     bertkit_builder *builder = NULL;
     bertkit_shape shape = m->shape;
+    shape.order = NULL;
     spoil(&shape, offsetof(bertkit_shape, order));
     shape.width = drawn(3) ? shape.width : (int)drawn(1 << 20);
     if (bertkit_builder_new(&shape, (int)drawn(12) - 3, &builder, &error)) refused++;
     bertkit_builder_free(builder);
     builder = NULL;
-    if (bertkit_builder_new(&m->shape, -1, &builder, &error)) return;
+    shape = m->shape, shape.order = shape.order ? m->order : NULL;
+    if (bertkit_builder_new(&shape, -1, &builder, &error)) return;
     bertkit_matrix matrix = matrix_of(m, drawn(4), -1);
     spoil(&matrix, offsetof(bertkit_matrix, weights));
     if (!drawn(4)) matrix.weights = NULL;
     if (bertkit_builder_set_matrix(builder, (int)drawn(5) - 1, drawn(6), &matrix, &error)) refused++;
-    if (bertkit_builder_set_norm(builder, (int)drawn(5) - 2, drawn(3), m->norm[0], drawn(2) ? m->norm[1] : NULL, &error)) refused++;
-    if (bertkit_builder_set_attention(builder, (int)drawn(4) - 1, (int)drawn(9) - 3, (int)drawn(5) - 2, 0, NULL, NULL, &error)) refused++;
+    const float *shift = drawn(2) ? m->norm[1] : NULL;
+    if (bertkit_builder_set_norm(builder, (int)drawn(5) - 2, drawn(3), m->norm[0], shift, &error)) refused++;
+    int layer = (int)drawn(4) - 1, window = (int)drawn(9) - 3, rotary = (int)drawn(5) - 2;
+    if (bertkit_builder_set_attention(builder, layer, window, rotary, 0, NULL, NULL, &error)) refused++;
     bertkit_encoder *encoder = NULL;
     if (bertkit_builder_seal(&builder, &encoder, &error)) refused++;
     bertkit_builder_free(builder);
     bertkit_encoder_free(encoder);
 }
 
+/* How far answers may differ, by the kind of weights: in all but the first three, rows are rounded in every layer. */
+static const double TOLERANCES[] = {2e-5, 2e-5, 2e-5, 0.1, 0.02};
+
+/* Of two results; relative where numbers are large, and NaN is equal to NaN. */
+static double largest_difference(const float *found, const float *known, int count) {
+    double largest = 1.0, worst = 0.0;
+    for (int i = 0; i < count; i++)
+        if (fabs(known[i]) > largest) largest = fabs(known[i]);
+    for (int i = 0; i < count; i++) {
+        double difference = fabs((double)found[i] - known[i]) / largest;
+        if (!(difference <= worst) && !(isnan(found[i]) && isnan(known[i]))) worst = difference;
+    }
+    return worst;
+}
+
+/* Whether the answer of several threads is not that of one. It is the same to the last bit; but if queries see a window
+ * of the keys, what is added up first depends on which queries a thread has.
+ */
+static int differs(const Model *m, const float *found, const float *alone, int count) {
+    for (int i = 0; i < m->shape.num_stored; i++)
+        if (m->attention[i].half_window >= 0) return !(largest_difference(found, alone, count) <= TOLERANCES[m->kind]);
+    return memcmp(found, alone, count * sizeof *found) != 0;
+}
+
+/* One of several callers of one encoder; `wrong`: how often its answer was not that of one thread. */
+typedef struct {
+    const Model *model;
+    const bertkit_encoder *encoder;
+    const bertkit_batch *batch;
+    const float *alone;
+    float *result;
+    int count, threads, wrong;
+} Caller;
+
+static Ended THREAD_FUNCTION call_often(void *job) {
+    Caller *c = job;
+    for (int i = 0; i < 3; i++) {
+        memset(c->result, 0xff, c->count * sizeof *c->result);
+        int failed = bertkit_encode(c->encoder, c->batch, c->result, c->threads, NULL) != BERTKIT_OK;
+        c->wrong += failed || differs(c->model, c->result, c->alone, c->count);
+    }
+    return 0;
+}
+
+static int calls_at_once; /* how many calls were made beside others */
+
+/* Whether two to four threads that compute with an encoder at once all get the answer of one. */
+static int agree_at_once(
+    const Model *m, const bertkit_encoder *encoder, const bertkit_batch *batch, const float *alone, int count) {
+    Caller callers[4];
+    int several = 2 + (int)drawn(3), wrong = 0;
+    for (int i = 0; i < several; i++)
+        callers[i] = (Caller){m, encoder, batch, alone, malloc(count * sizeof *alone + 1), count, 1 + (int)drawn(3), 0};
+    at_once(call_often, callers, sizeof *callers, several);
+    for (int i = 0; i < several; i++) wrong += callers[i].wrong, free(callers[i].result);
+    calls_at_once += 3 * several;
+    return !wrong;
+}
+
+/* Whether an encoder that reads positions refuses to be without them, and with too few. */
+static int refuses_positions(const Model *m, const bertkit_encoder *encoder, const bertkit_batch *batch, int longest) {
+    static float untouched;
+    bertkit_positions few = m->positions;
+    bertkit_batch without = *batch, with_few = *batch;
+    int needed = m->num_distances > 0;
+    for (int i = 0; i < m->shape.num_stored; i++) needed = needed || m->attention[i].rotary >= 0;
+    few.longest = longest - 1, with_few.positions = &few, without.positions = NULL;
+    if (!bertkit_encode(encoder, &with_few, &untouched, 1, NULL)) return 0;
+    refused++;
+    if (needed && !bertkit_encode(encoder, &without, &untouched, 1, NULL)) return 0;
+    return 1;
+}
+
 static double compare(const Model *m) {
     bertkit_error error;
-    int32_t starts[6] = {0}, sequences = 1 + drawn(5), wanted[6], wanted_starts[6] = {0}, some = drawn(2);
+    int32_t starts[6] = {0}, sequences = 1 + drawn(5), wanted[6], wanted_starts[6] = {0}, some = drawn(2), longest = 0;
     for (int b = 0; b < sequences; b++) {
-        int length = (int)drawn(drawn(4) ? 9 : 140);
+        int length = (int)drawn(drawn(4) ? 9 : LONGEST + 1);
+        if (length > longest) longest = length;
         starts[b + 1] = starts[b] + length;
         wanted_starts[b + 1] = wanted_starts[b] + (length > 0);
         if (length) wanted[wanted_starts[b]] = starts[b] + (int)drawn(length);
     }
     int rows = starts[sequences], width = m->shape.width, results = some ? wanted_starts[sequences] : rows;
-    float *x = numbers((size_t)rows * width + 1, 1.0f), *known = NULL;
-    bertkit_batch batch = {sizeof batch, sequences, starts, x, some ? wanted : NULL, some ? wanted_starts : NULL, NULL};
+    int count = results * width;
+    float *x = numbers((size_t)rows * width, 1.0f), *plain = NULL, *alone = malloc(count * sizeof *alone + 1);
+    bertkit_batch batch = {sizeof batch, sequences, starts, x, NULL, NULL, &m->positions};
+    if (some) batch.wanted = wanted, batch.wanted_starts = wanted_starts;
     double worst = 0.0;
     for (int variant = bertkit_num_variants() - 1; variant >= 0; variant--) { /* the plain one is the last */
         bertkit_variant_info info = {.struct_size = sizeof info};
@@ -216,26 +141,121 @@ static double compare(const Model *m) {
         ran |= (uint64_t)1 << variant;
         void *base;
         size_t size;
-        float *result = guarded((size_t)results * width, &base, &size);
+        float *result = guarded(count, &base, &size);
         DONE(bertkit_encode(encoder, &batch, result, 1 + drawn(3), &error));
-        double largest = 1.0; /* so differences are relative where numbers are large */
-        for (int i = 0; known && i < results * width; i++)
-            if (fabs(known[i]) > largest) largest = fabs(known[i]);
-        for (int i = 0; known && i < results * width; i++) {
-            double difference = fabs((double)result[i] - known[i]) / largest;
-            if (!(difference <= worst) && !(isnan(result[i]) && isnan(known[i]))) worst = difference;
-        }
+        DONE(bertkit_encode(encoder, &batch, alone, 1, &error));
+        int agree = !differs(m, result, alone, count) && (drawn(3) || agree_at_once(m, encoder, &batch, alone, count));
+        if (!agree) printf("%s: threads change the answer\n", info.name), worst = INFINITY;
+        if (longest && !refuses_positions(m, encoder, &batch, longest))
+            printf("%s: wrong positions were not refused\n", info.name), worst = INFINITY;
+        if (!plain) plain = memcpy(malloc(count * sizeof *plain + 1), alone, count * sizeof *plain);
+        double difference = largest_difference(result, plain, count);
+        if (difference > worst) worst = difference;
         bertkit_batch spoiled = batch;
         spoil(&spoiled, offsetof(bertkit_batch, starts));
         if (spoiled.num_sequences <= sequences && bertkit_encode(encoder, &spoiled, result, 1, &error)) refused++;
-        if (!known) {
-            known = malloc((size_t)results * width * sizeof *known + 1);
-            DONE(bertkit_encode(encoder, &batch, known, 1, &error));
-        }
         free_guarded(base, size);
         bertkit_encoder_free(encoder);
     }
-    free(x), free(known);
+    free(x), free(plain), free(alone);
+    return worst;
+}
+
+/* A number of the vector of rows first ... count - 1, in double precision. */
+static double pooled(int mode, const float *rows, int first, int count, int width) {
+    double sum = 0.0, weights = 0.0, most = -INFINITY;
+    for (int r = first; r < count; r++) {
+        double weight = mode == BERTKIT_POOL_WEIGHTED_MEAN ? r + 1.0 : 1.0, value = rows[r * width];
+        sum += weight * value, weights += weight;
+        if (value > most) most = value;
+    }
+    switch (mode) {
+    case BERTKIT_POOL_FIRST: return rows[first * width];
+    case BERTKIT_POOL_LAST: return rows[(count - 1) * width];
+    case BERTKIT_POOL_MAX: return most;
+    case BERTKIT_POOL_MEAN_SQRT: return sum / sqrt(weights);
+    default: return sum / weights;
+    }
+}
+
+/* The largest difference of a vector of a sequence from double precision. */
+static double pool(void) {
+    bertkit_error error;
+    int32_t starts[6] = {0}, sequences = 1 + drawn(5), width = 1 + drawn(100), skipped = drawn(3), mode = 1 + drawn(6);
+    for (int b = 0; b < sequences; b++) starts[b + 1] = starts[b] + skipped + 1 + (int)drawn(30);
+    float *rows = numbers((size_t)starts[sequences] * width, 2.0f);
+    void *base;
+    size_t size;
+    float *result = guarded((size_t)sequences * width, &base, &size);
+    DONE(bertkit_pool(mode, sequences, starts, rows, skipped, width, result, &error));
+    double worst = 0.0;
+    for (int b = 0; b < sequences; b++)
+        for (int c = 0; c < width; c++) {
+            const float *column = rows + (size_t)starts[b] * width + c;
+            double right = pooled(mode, column, skipped, starts[b + 1] - starts[b], width);
+            double difference = fabs(result[b * width + c] - right);
+            if (!(difference <= worst)) worst = difference;
+        }
+    refused += bertkit_pool(mode, sequences, starts, rows, skipped + 40, width, result, &error) != BERTKIT_OK;
+    refused += bertkit_pool(drawn(2) ? 0 : 7, sequences, starts, rows, skipped, width, result, &error) != BERTKIT_OK;
+    free(rows), free_guarded(base, size);
+    return worst;
+}
+
+/* Of every variant, the largest difference of an embedding from double precision. */
+static double embed(void) {
+    bertkit_error error;
+    enum { ROWS = 20, TOKENS = 30 };
+    int num_tables = 1 + (int)drawn(3), tokens = 1 + (int)drawn(TOKENS), width = 1 + (int)drawn(100);
+    float *floats = numbers((size_t)3 * ROWS * width, 1.0f), *scales = numbers(ROWS + width, 0.1f);
+    float *norm = numbers((size_t)2 * width, 1.0f);
+    int8_t *bytes = malloc((size_t)3 * ROWS * width);
+    for (int i = 0; i < 3 * ROWS * width; i++) bytes[i] = (int8_t)((int)drawn(256) - 128);
+    int64_t ids[3][TOKENS];
+    const int64_t *given[] = {ids[0], ids[1], ids[2]};
+    bertkit_table tables[3];
+    for (int t = 0; t < num_tables; t++) {
+        tables[t] = (bertkit_table){floats + t * ROWS * width, NULL, NULL, ROWS};
+        if (drawn(2)) tables[t] = (bertkit_table){bytes + t * ROWS * width, scales, scales + ROWS, ROWS};
+        for (int i = 0; i < tokens; i++) ids[t][i] = drawn(ROWS);
+    }
+    double worst = 0.0, row[100];
+    for (int variant = 0; variant < bertkit_num_variants(); variant++) {
+        bertkit_variant_info info = {.struct_size = sizeof info};
+        DONE(bertkit_variant_info_of(variant, &info, &error));
+        if (!info.runs) continue;
+        void *base;
+        size_t size;
+        float *result = guarded((size_t)tokens * width, &base, &size);
+        const float *shift = norm + width;
+        DONE(bertkit_embed(variant, num_tables, tables, given, tokens, width, 1e-3f, norm, shift, result, &error));
+        for (int i = 0; i < tokens; i++) {
+            double mean = 0.0, square = 0.0;
+            for (int c = 0; c < width; c++) {
+                row[c] = 0.0;
+                for (int t = 0; t < num_tables; t++) {
+                    size_t at = (size_t)ids[t][i] * width + c;
+                    if (tables[t].row_scale)
+                        row[c] += (double)((const int8_t *)tables[t].rows)[at] * scales[ids[t][i]] * scales[ROWS + c];
+                    else
+                        row[c] += ((const float *)tables[t].rows)[at];
+                }
+                mean += row[c] / width;
+            }
+            for (int c = 0; c < width; c++) square += (row[c] - mean) * (row[c] - mean) / width;
+            for (int c = 0; c < width; c++) {
+                double right = (row[c] - mean) / sqrt(square + 1e-3f) * norm[c] + shift[c];
+                double difference = fabs(result[i * width + c] - right);
+                if (!(difference <= worst)) worst = difference;
+            }
+        }
+        int64_t before = ids[0][0];
+        ids[0][0] = drawn(2) ? ROWS : -1;
+        if (bertkit_embed(variant, num_tables, tables, given, tokens, width, 0, norm, norm, result, &error)) refused++;
+        ids[0][0] = before;
+        free_guarded(base, size);
+    }
+    free(floats), free(scales), free(norm), free(bytes);
     return worst;
 }
 
@@ -317,27 +337,28 @@ static int exact_products(const Model *m) {
 int main(int count, char **words) {
     uint64_t seed = count > 1 ? strtoull(words[1], NULL, 10) : 1;
     int rounds = count > 2 ? atoi(words[2]) : 100;
-    static const double tolerances[] = {2e-5, 2e-5, 2e-5, 0.1, 0.02};
-    double worst[5] = {0};
+    double worst[5] = {0}, worst_pooled = 0.0, worst_embedded = 0.0;
     for (int round = 0; round < rounds; round++) {
-        state = (seed + round) * 0x9e3779b97f4a7c15u + 1;
+        unsigned long long here = seed + round;
+        state = here * 0x9e3779b97f4a7c15u + 1;
         Model m = new_model();
         wrong_arguments(&m);
-        double difference = compare(&m);
+        double difference = compare(&m), vectors = pool(), embedded = embed();
         if (difference > worst[m.kind]) worst[m.kind] = difference;
+        if (vectors > worst_pooled) worst_pooled = vectors;
+        if (embedded > worst_embedded) worst_embedded = embedded;
         int exact = exact_products(&m);
         free_model(&m);
-        if (!exact) {
-            printf("seed %llu: products of whole numbers are wrong\n", (unsigned long long)(seed + round));
-            return 1;
-        }
-        if (difference > tolerances[m.kind]) {
-            printf("seed %llu: kind %d differs by %g\n", (unsigned long long)(seed + round), m.kind, difference);
-            return 1;
-        }
+        if (!exact) printf("seed %llu: products of whole numbers are wrong\n", here);
+        if (difference > TOLERANCES[m.kind]) printf("seed %llu: kind %d differs by %g\n", here, m.kind, difference);
+        if (!(vectors < 2e-5)) printf("seed %llu: vectors of sequences differ by %g\n", here, vectors);
+        if (!(embedded < 2e-5)) printf("seed %llu: embeddings differ by %g\n", here, embedded);
+        if (!exact || difference > TOLERANCES[m.kind] || !(vectors < 2e-5) || !(embedded < 2e-5)) return 1;
     }
-    printf("%d encoders, %d wrong arguments refused; largest differences: ", rounds, refused);
-    printf("F32 %.2g, F24 %.2g, F16 %.2g, BF16 %.2g, I8 %.2g\n", worst[0], worst[1], worst[2], worst[3], worst[4]);
+    printf("seed %llu: %d encoders, %d wrong arguments refused, %d calls beside others; largest differences: ",
+           (unsigned long long)seed, rounds, refused, calls_at_once);
+    printf("F32 %.2g, F24 %.2g, F16 %.2g, BF16 %.2g, I8 %.2g, ", worst[0], worst[1], worst[2], worst[3], worst[4]);
+    printf("vectors %.2g, embeddings %.2g\n", worst_pooled, worst_embedded);
     for (int variant = 0; variant < bertkit_num_variants(); variant++) {
         bertkit_variant_info info = {.struct_size = sizeof info};
         bertkit_error error;

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import sys
 from collections.abc import Mapping
 from functools import cache
+from glob import glob
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -34,20 +36,28 @@ def check_device(device: Device) -> None:
         ) from None
 
 
+#: Of which Linux has one or more where there is an NVIDIA GPU: of the driver, of containers, of WSL, of Jetson boards.
+GPU_FILES = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*", "/dev/dxg", "/dev/nvhost-gpu", "/dev/nvgpu*")
+
+
 def is_cpu(device: Device) -> bool:
-    """Whether :func:`find_device` gives the CPU, without importing torch where the machine has no NVIDIA driver."""
+    """Whether :func:`find_device` gives the CPU, without importing torch where there can be no NVIDIA GPU."""
     name = str(device)
-    if name in ("cpu", "-1"):
+    if name not in ("None", "auto"):
+        return name in ("cpu", "-1")
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):  # it hides all
         return True
-    return name in ("None", "auto") and not (_has_driver() and find_spec("torch") and find_device(None).type != "cpu")
+    return not (_may_have_gpu() and find_spec("torch") and find_device(None).type != "cpu")
 
 
 @cache
-def _has_driver() -> bool:
-    """Whether the system has the library of NVIDIA's driver.
+def _may_have_gpu() -> bool:
+    """Whether the system has the library of NVIDIA's driver and, on Linux, a file of a GPU.
 
     The library is not asked for devices: a process that has asked cannot fork.
     """
+    if sys.platform == "linux" and not any(map(glob, GPU_FILES)):
+        return False
     try:
         ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
     except OSError:

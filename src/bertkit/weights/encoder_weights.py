@@ -40,7 +40,8 @@ class EncoderWeights:
     """An encoder: its config, and its arrays by the names of :class:`bertkit.model.models.BertModel`.
 
     order: the stored layer at each depth. A matrix or a table is in 8 bits where its weight is int8.
-    read_once: nobody else has the arrays of the layers.
+    read_once: nobody else has the arrays of the layers. What is frozen are the fields: :meth:`layers` then removes from
+        ``arrays`` what it has given, so that it can be called once, and a model is in memory once.
     """
 
     config: BertConfig

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import torch
 
 from bertkit import AutoModel, BertClassifier, pipeline
 from bertkit.bulk.planner import predict_file
+from bertkit.engine.native.build import compilers
 from bertkit.errors import ConfigError
 from bertkit.inference.evaluate import evaluate_run
 from bertkit.inference.runs import open_run
@@ -103,3 +107,53 @@ def test_all_take_the_same(start: Path, tmp_path: Path, gpus: Callable[[int], No
         open_run(tmp_path / "classifier", device=known)
         BertClassifier.load(tmp_path / "classifier", device=known)
     assert not (tmp_path / "run").exists()
+
+
+#: Whether a process that looks for a GPU with ``device=None`` imports torch, given where files of a GPU may be.
+LOOKS = """
+import sys
+from bertkit.system import device
+device.GPU_FILES = (sys.argv[1] + "/gpus/*",)
+assert device.is_cpu(None), "this test is for machines without a GPU"
+print("torch" in sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a library of the name of NVIDIA's driver, which has nothing in it."""
+    folder = tmp_path_factory.mktemp("driver")
+    compiler = next(compilers(), None)
+    if compiler is None:
+        pytest.skip("no C compiler on this machine")
+    (folder / "empty.c").write_text("int nothing;\n")
+    subprocess.run([*compiler, "-shared", "-fPIC", "-o", folder / "libcuda.so.1", folder / "empty.c"], check=True)
+    return folder
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the library of the driver is all that is looked for")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    ("library", "card", "visible", "imports"),
+    [
+        (True, True, None, True),  # the control: all that a machine with a GPU has
+        pytest.param(True, True, "0", True, marks=pytest.mark.campaign),
+        (True, False, None, False),
+        (True, True, "", False),
+        (True, True, "-1", False),
+        (False, True, None, False),
+    ],
+)
+def test_torch_is_imported_only_where_there_may_be_a_gpu(
+    library: bool, card: bool, visible: str | None, imports: bool, driver: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "gpus").mkdir()
+    if card:
+        (tmp_path / "gpus" / "0000:01:00.0").mkdir()
+    environment = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
+    environment["LD_LIBRARY_PATH"] = str(driver if library else tmp_path)
+    if visible is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = visible
+    command = [sys.executable, "-c", LOOKS, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{imports}\n"

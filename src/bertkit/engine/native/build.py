@@ -126,15 +126,23 @@ def _build(folder: Path, name: str, variants: Mapping[str, Sequence[str]]) -> Pa
 
 
 def compile_library(
-    compiler: Sequence[str], target: Path, variants: Mapping[str, Sequence[str]], flags: Sequence[str] = FLAGS
+    compiler: Sequence[str],
+    target: Path,
+    variants: Mapping[str, Sequence[str]],
+    flags: Sequence[str] = FLAGS,
+    seconds: float | None = None,
 ) -> str | None:
-    """Compile the sources with these variants, the best first; None, or what went wrong in one line."""
+    """Compile the sources with these variants, the best first; None, or what went wrong in one line.
+
+    seconds: that each call of the compiler may take.
+    """
+    seconds = seconds or SECONDS_TO_COMPILE
     environment = {"TMPDIR": str(target.parent)}
     objects = []
     for name, own in variants.items():
         objects.append(str(target.with_name(f"{target.stem}-{name}.o")))
         variant = (*own, f"-DBERTKIT_VARIANT={name}", "-c", str(FOLDER / VARIANT), "-o", objects[-1])
-        if failure := _run([*compiler, *flags, *variant], SECONDS_TO_COMPILE, environment):
+        if failure := _run([*compiler, *flags, *variant], seconds, environment):
             return failure
     listed = "-DBERTKIT_VARIANTS=" + " ".join(f"X({name})" for name in variants)
     sources = [str(FOLDER / name) for name in NEUTRAL]
@@ -151,7 +159,7 @@ def compile_library(
         "-pthread",
         "-lm",
     ]
-    failure = _run(command, SECONDS_TO_COMPILE, environment)
+    failure = _run(command, seconds, environment)
     for path in map(Path, objects):
         path.unlink(missing_ok=True)
     return failure if failure or target.exists() else "it wrote no file"

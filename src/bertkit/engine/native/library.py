@@ -159,6 +159,8 @@ def _attempt() -> NativeLibrary | str:
 def _shipped() -> NativeLibrary | None:
     """That of the wheel; None if there is none, or if it cannot be used, which is said."""
     faults = []
+    if not any(SHIPPED.glob(f"bertkit-{__version__}-*")) and (others := sorted(SHIPPED.glob("bertkit-*"))):
+        faults.append(f"{others[0]} is of another version, not {__version__}")
     for path in sorted(SHIPPED.glob(f"bertkit-{__version__}-*")):
         try:
             if path.name != shipped_name(path):

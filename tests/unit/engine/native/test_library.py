@@ -27,6 +27,7 @@ from bertkit.engine.native.native_encoder import NativeEncoder
 from bertkit.errors import ConfigError
 from bertkit.system.processor import SWITCH
 from forked_child import succeeds
+from lite_environment import can_seal
 from native_helpers import encode, native_layers, random_rows, random_weights, shape_of
 from pipeline_helpers import save_tiny
 
@@ -450,6 +451,80 @@ def test_a_damaged_library_of_the_wheel_is_not_run_and_that_is_said_once(
     assert "no C compiler was found" in (library.why_not() or "")
     assert library.native_library() is None
     assert capsys.readouterr().err.count("the compiled encoder of this installation cannot be used") == 1
+
+
+def test_a_library_that_may_only_be_read(no_compiler: None, shipped: Path) -> None:
+    """A wheel that was unpacked without permission to write or to execute."""
+    shipped.chmod(0o444)
+    shipped.parent.chmod(0o555)
+    try:
+        found = library.native_library()
+    finally:
+        shipped.parent.chmod(0o755)
+    assert found is not None
+    assert found.path == shipped
+
+
+def test_a_library_of_another_version_alone(
+    no_compiler: None, shipped: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As two versions that were installed one over the other leave it; beside the right one it is not spoken of."""
+    other = shipped.with_name(f"bertkit-0.0.1-{'0' * 64}.so")
+    other.write_bytes(b"")
+    assert library.native_library() is not None
+    assert capsys.readouterr().err == ""
+    library._attempt.cache_clear()
+    shipped.unlink()
+    assert library.native_library() is None
+    assert "no C compiler was found" in (library.why_not() or "")
+    said = capsys.readouterr().err
+    assert said.count("the compiled encoder of this installation cannot be used") == 1
+    assert f"{other} is of another version" in said
+
+
+#: Puts a library, given first, into a folder from which nothing may be run, given second, and then runs the rest.
+NO_EXECUTION = 'mount -t tmpfs -o noexec,mode=700 tmpfs "$2" && cp "$1" "$2" && shift 2 && exec "$@"'
+#: Prints the library that is taken and what was said of it; a copy of the library, given first, is what is compiled.
+LOOKS = """
+import sys
+from pathlib import Path
+from bertkit.engine.native import build, library
+compiled = Path(sys.argv[1]).read_bytes()
+build.compilers = lambda: iter([("compiler",)] if sys.argv[3] != "wheel" else ())
+build.compile_library = lambda compiler, target, *rest: target.write_bytes(compiled) and None
+if sys.argv[3] == "wheel":
+    library.SHIPPED = Path(sys.argv[2])
+found = library.native_library()
+print(found.path if found else library.why_not())
+"""
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["wheel", pytest.param("cache", marks=pytest.mark.campaign), pytest.param("TMPDIR", marks=pytest.mark.campaign)],
+)
+def test_a_folder_from_which_nothing_may_be_run(native: NativeLibrary, place: str, tmp_path: Path) -> None:
+    if not can_seal():
+        pytest.skip("this system does not let a process have a mount of its own")
+    source, folder = tmp_path / library.shipped_name(native.path), tmp_path / "noexec"
+    shutil.copy(native.path, source)
+    folder.mkdir()
+    names = {"cache": "XDG_CACHE_HOME", "TMPDIR": "TMPDIR"}
+    more = {names[place]: str(folder)} if place in names else {}
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", NO_EXECUTION, "sh", source, folder]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", LOOKS, source, folder, place],
+        env={**os.environ, **more}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    if place == "TMPDIR":
+        assert Path(done.stdout.strip()).name.startswith("encoder-"), done.stdout + done.stderr
+        return
+    if place == "cache":
+        assert "the library that it wrote fails its test" in done.stdout
+        assert "cannot be loaded" in done.stdout
+        return
+    assert done.stderr.count("cannot be loaded") == done.stderr.count("failed to map segment") == 1, done.stderr
+    assert "no C compiler was found" in done.stdout
 
 
 def test_flips_and_cuts_of_the_library_are_seen(shipped: Path, no_compiler: None, asked_anew: Path) -> None:

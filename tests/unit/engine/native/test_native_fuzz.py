@@ -1,10 +1,15 @@
-"""Random encoders in C: variants beside the plain one, wrong arguments refused; the campaign: all, and sanitizers."""
+"""Random encoders in C: variants beside the plain one, callers beside each other, wrong arguments refused.
+
+The campaign: all variants, sanitizers, and a seed of the day.
+"""
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Collection
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -15,6 +20,7 @@ from native_helpers import INSTRUCTION_SETS, NATIVE, PLAIN
 pytestmark = pytest.mark.slow
 
 FUZZER = Path(__file__).parents[3] / "native" / "fuzz.c"
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
 SANITIZERS = {
     "none": (),
     "address and undefined behaviour": ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
@@ -26,10 +32,11 @@ def fuzz(
     compiler: tuple[str, ...],
     folder: Path,
     flags: tuple[str, ...],
+    seed: int,
     rounds: int,
     sets: Collection[str] = INSTRUCTION_SETS,
 ) -> None:
-    common = ["-g", "-O1", *(flag for flag in FLAGS if flag != "-O3"), *flags, f"-I{FOLDER}"]
+    common = ["-g", "-O1", *(flag for flag in FLAGS if flag != "-O3"), *WARNINGS, *flags, f"-I{FOLDER}"]
     objects, names = [], []
     for name, own in ((name, own) for name, own in INSTRUCTION_SETS.items() if name in sets):
         target = folder / f"{name}.o"
@@ -45,19 +52,45 @@ def fuzz(
     if "cannot find" in built.stderr:
         pytest.skip(f"the compiler has no library for {flags}")
     assert not built.returncode, built.stderr
-    done = subprocess.run([program, "1", str(rounds)], capture_output=True, text=True)
-    assert not done.returncode, f"{done.stdout[-2000:]}{done.stderr[:4000]}"
-    refused = re.search(r"(\d+) wrong arguments refused", done.stdout)
-    assert refused is not None
-    assert int(refused[1]) > rounds
+    done = subprocess.run([program, str(seed), str(rounds)], capture_output=True, text=True)
+    assert not done.returncode, f"seed {seed}: {done.stdout[-2000:]}{done.stderr[:4000]}"
+    counts = re.search(r"(\d+) wrong arguments refused, (\d+) calls beside others", done.stdout)
+    assert counts is not None
+    assert min(map(int, counts.groups())) > rounds
     print(done.stdout)
 
 
 def test_random_encoders_agree_and_wrong_arguments_are_refused(compiler: tuple[str, ...], tmp_path: Path) -> None:
-    fuzz(compiler, tmp_path, (), 60, (NATIVE, PLAIN))
+    fuzz(compiler, tmp_path, (), 1, 60, (NATIVE, PLAIN))
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", SANITIZERS)
 def test_campaign_with_sanitizers(name: str, compiler: tuple[str, ...], tmp_path: Path) -> None:
-    fuzz(compiler, tmp_path, SANITIZERS[name], 400)
+    """Of the day: a number per day, a thousand apart, so that days have no encoder in common."""
+    fuzz(compiler, tmp_path, SANITIZERS[name], date.today().toordinal() * 1000, 400)
+
+
+@pytest.mark.campaign
+def test_a_wrong_window_is_seen(compiler: tuple[str, ...], tmp_path: Path) -> None:
+    """The control: a variant whose windows are a key too wide on one side differs from the plain one."""
+    sources = tmp_path / "native"
+    shutil.copytree(FOLDER, sources)
+    attention = sources / "kernels" / "attention.h"
+    text = attention.read_text(encoding="utf-8")
+    wrong = text.replace("t = position + h->half_window + 1 - low", "t = position + h->half_window + 1 + WRONG - low")
+    assert wrong != text
+    attention.write_text(wrong, encoding="utf-8")
+    objects = []
+    for name, shift in (("moved", 1), ("plain", 0)):
+        objects.append(tmp_path / f"{name}.o")
+        flags = [*FLAGS, f"-DBERTKIT_VARIANT={name}", "-DBERTKIT_PLAIN_C", f"-DWRONG={shift}"]
+        command = [*compiler, *flags, "-O1", "-c", sources / VARIANT, "-o", objects[-1]]
+        subprocess.run(command, check=True)
+    files = [*(sources / name for name in NEUTRAL), FUZZER, *objects]
+    listed = "-DBERTKIT_VARIANTS=X(moved) X(plain)"
+    command = [*compiler, *FLAGS, "-O1", listed, f"-I{sources}", *files, "-o", tmp_path / "fuzz", "-pthread", "-lm"]
+    subprocess.run(command, check=True)
+    done = subprocess.run([tmp_path / "fuzz", "1", "60"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert re.search(r"seed \d+: kind \d differs by", done.stdout), done.stdout
