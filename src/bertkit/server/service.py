@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,14 +10,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bertkit import __version__
-from bertkit.server.batcher import Batcher, Outcome, Trace, Work, failure_of
+from bertkit.server.batcher import Batcher, Outcome, Trace, failure_of
 from bertkit.server.calls import Answer, Call, Look, ModelFacts, ServerFacts, Times
 from bertkit.server.failures import Failure
 from bertkit.server.indexes import Indexes
-from bertkit.server.items import characters_read, num_characters, num_rows
+from bertkit.server.items import num_characters, num_rows
 from bertkit.server.model_tasks import OF_TOKENIZERS
 from bertkit.server.models import Models, Slot, warming
-from bertkit.server.queue import Entry
+from bertkit.server.parts import Work
 from bertkit.server.settings import ServeSettings
 from bertkit.server.tracing import CURRENT
 
@@ -83,45 +82,29 @@ class Service:
         if call.task == "search":
             return self._search(call, render, client)
         batcher = self.models.batcher_for(call)
-        read = sum(characters_read(item, call.task, call.options) for item in call.items)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ReplyT] = loop.create_future()
-        now = time.monotonic()
         seconds = self._seconds_for(call)
-        entry = Entry(
-            Work(
-                call,
-                None if batcher.cache is None else _hashable(call.items),
-                num_characters(call.items),
-                read,
-                render,
-                future,
-                CURRENT.get(),
-            ),
-            key=(call.task, call.overflow, *((name, _hashable(value)) for name, value in call.options.items())),
-            tokens=0 if call.task in OF_TOKENIZERS else batcher.tokens_in(call, read),
-            client=client,
-            arrived=now,
-            deadline=now + seconds,
-            bulk=call.bulk,
-        )
-        if batcher.cache is not None and (known := batcher.cache.get((entry.key, entry.payload.items))) is not None:
-            outcome = batcher.rendered(entry.payload, known, Times(queue=0.0, compute=0.0, total=0.0))
+        key = (call.task, call.overflow, *((name, _hashable(value)) for name, value in call.options.items()))
+        kept = None if batcher.cache is None else (key, _hashable(call.items))
+        work = Work(call, kept, num_characters(call.items), render, future, CURRENT.get())
+        if batcher.cache is not None and (known := batcher.cache.get(kept)) is not None:
+            outcome = batcher.rendered(work, known, Times(queue=0.0, compute=0.0, total=0.0))
             if isinstance(outcome, Exception):
                 raise outcome
             future.set_result(outcome)
             return future
         try:
-            batcher.submit(entry)
+            batcher.add(work, key, client, seconds)
         except Failure:
             if (newer := self.models.batcher_for(call)) is batcher:
                 raise
-            newer.submit(entry)  # the model has just been loaded again
+            newer.add(work, key, client, seconds)  # the model has just been loaded again
         self.open_requests += 1
-        timer = loop.call_later(seconds, _expire, entry, future, seconds)
+        timer = loop.call_later(seconds, _expire, future, seconds)
 
         def done(future: asyncio.Future[ReplyT]) -> None:
-            entry.gone = True
+            work.drop()
             timer.cancel()
             self.open_requests -= 1
             _note(future)
@@ -142,10 +125,8 @@ class Service:
         call = Call(task=task, items=items)
         outcome: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         outcome.add_done_callback(_note)
-        read = sum(characters_read(item, task, {}) for item in items)
-        work = Work(call, None, num_characters(items), read, lambda answer: answer, outcome)
-        tokens = batcher.tokens_in(call, read)
-        batcher.submit(Entry(work, key=("self-test",), tokens=tokens, client="", arrived=time.monotonic()))
+        work = Work(call, None, num_characters(items), lambda answer: answer, outcome)
+        batcher.add(work, ("self-test",), "", None)
         return outcome
 
     def _search(self, call: Call, render: Callable[[Answer], ReplyT], client: str) -> asyncio.Future[ReplyT]:
@@ -236,8 +217,7 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, _UNHASHABLE) else value
 
 
-def _expire(entry: Entry[Work], future: asyncio.Future[Any], seconds: float) -> None:
-    entry.gone = True
+def _expire(future: asyncio.Future[Any], seconds: float) -> None:
     if not future.done():
         future.set_exception(Failure("timeout", f"no answer within {seconds:g} seconds"))
 

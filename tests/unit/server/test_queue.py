@@ -29,7 +29,7 @@ ENTRIES = st.lists(
 
 def filled(entries: list[Entry[int]]) -> RequestQueue[int]:
     queue: RequestQueue[int] = RequestQueue(1 << 20, 1 << 20)
-    assert all(map(queue.offer, entries))
+    assert all(queue.offer(entry) for entry in entries)
     return queue
 
 
@@ -80,16 +80,34 @@ def test_bulk_work_waits_but_does_not_starve() -> None:
     assert places == [BULK_EVERY - 1]
 
 
-def test_a_full_queue_says_so_and_takes_one_that_is_larger_than_itself_only_when_empty() -> None:
-    queue: RequestQueue[int] = RequestQueue(100, 2)
-    assert queue.offer(Entry(0, "a", 500, "x", 0.0))
-    assert not queue.offer(Entry(1, "a", 1, "x", 0.0))
+def test_a_full_queue_says_so_and_what_is_being_computed_counts() -> None:
+    queue: RequestQueue[int] = RequestQueue(100, 3)
+    assert all(queue.offer(Entry(number, "a", 50, "x", 0.0)) for number in range(2))
+    assert not queue.offer(Entry(2, "a", 1, "x", 0.0))
+    assert (queue.lacks(1), queue.fullness) == ("tokens", 1.0)
     taken = queue.take(MOST, 0.0)
-    assert not queue.offer(Entry(1, "a", 1, "x", 0.0)), "what is being computed counts"
+    assert not queue.offer(Entry(2, "a", 1, "x", 0.0)), "what is being computed counts"
     queue.finished(taken.batch)
-    assert queue.offer(Entry(2, "a", 1, "x", 0.0))
-    assert queue.offer(Entry(3, "a", 1, "x", 0.0))
-    assert not queue.offer(Entry(4, "a", 1, "x", 0.0)), "as many requests as may wait"
+    assert all(queue.offer(Entry(number, "a", 1, "x", 0.0)) for number in range(3))
+    assert not queue.offer(Entry(6, "a", 1, "x", 0.0)), "as many requests as may wait"
+    assert (queue.lacks(1), queue.fullness) == ("requests", 1.0)
+
+
+def test_a_request_that_is_larger_than_the_queue_leaves_room_for_others() -> None:
+    queue: RequestQueue[int] = RequestQueue(100, 10)
+    parts = [Entry(number, "a", 30, "x", 0.0, last=number == 9) for number in range(10)]
+    assert queue.offer(*parts)
+    assert (queue.tokens, queue.charged, queue.requests) == (300, 50, 1)
+    assert queue.offer(Entry(10, "a", 40, "y", 0.0))
+    assert not queue.offer(*[Entry(number, "a", 30, "z", 0.0, last=number == 1) for number in range(2)])
+    assert (queue.tokens, queue.requests) == (340, 2), "of a request that is refused nothing is left"
+    batches = []
+    while len(queue):
+        batches.append(queue.take(MOST, 0.0).batch)
+        queue.finished(batches[-1])
+    assert [entry.client for entry in batches[0]].count("y") == 1
+    assert [entry.payload for batch in batches for entry in batch if entry.client == "x"] == list(range(10))
+    assert (queue.tokens, queue.charged, queue.requests) == (0, 0, 0)
 
 
 def test_how_long_the_queue_takes_comes_from_its_batches() -> None:
