@@ -206,8 +206,8 @@ class Batcher:
         """What the client gets whose request has all its results."""
         try:
             found = joined(work)
-            if self.cache is not None and work.key is not None:
-                self.cache.keep(work.key, found)
+            if self.cache is not None and work.digest is not None:
+                self.cache.keep(work.digest, found)
         except Exception as error:
             return failure_of(error)
         total = ended - work.entries[0].arrived

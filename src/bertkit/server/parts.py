@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -32,7 +32,7 @@ class Piece:
 class Work:
     """A call on its way.
 
-    key: of the call, for a cache; None: the answer is not kept.
+    digest: of the call, for a cache; None: the answer is not kept.
     characters: of its texts.
     render: makes what the client gets; called in the worker's thread.
     waiter: who waits for the outcome.
@@ -43,7 +43,7 @@ class Work:
     """
 
     call: Call
-    key: Hashable
+    digest: bytes | None
     characters: int
     render: Callable[[Answer], Any]
     waiter: Any

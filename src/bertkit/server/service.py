@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from bertkit import __version__
 from bertkit.server.batcher import Batcher, Outcome, Trace, failure_of
+from bertkit.server.cache import digest_of
 from bertkit.server.calls import Answer, Call, Look, ModelFacts, ServerFacts, Times
 from bertkit.server.failures import Failure
 from bertkit.server.indexes import Indexes
@@ -86,14 +87,15 @@ class Service:
         future: asyncio.Future[ReplyT] = loop.create_future()
         seconds = self._seconds_for(call)
         key = (call.task, call.overflow, *((name, _hashable(value)) for name, value in call.options.items()))
-        kept = None if batcher.cache is None else (key, _hashable(call.items))
-        work = Work(call, kept, num_characters(call.items), render, future, CURRENT.get())
-        if batcher.cache is not None and (known := batcher.cache.get(kept)) is not None:
-            outcome = batcher.rendered(work, known, Times(queue=0.0, compute=0.0, total=0.0))
-            if isinstance(outcome, Exception):
-                raise outcome
-            future.set_result(outcome)
-            return future
+        work = Work(call, None, num_characters(call.items), render, future, CURRENT.get())
+        if batcher.cache is not None:
+            work.digest = digest_of(key, call.items)
+            if (known := batcher.cache.get(work.digest)) is not None:
+                outcome = batcher.rendered(work, known, Times(queue=0.0, compute=0.0, total=0.0))
+                if isinstance(outcome, Exception):
+                    raise outcome
+                future.set_result(outcome)
+                return future
         try:
             batcher.add(work, key, client, seconds)
         except Failure:

@@ -119,6 +119,14 @@ def test_vectors_of_a_large_request_are_those_of_one_call(small: tuple[Any, str,
     assert batches_of(app, "vectors") - before > 1, "it had parts"
 
 
+def test_as_many_texts_as_stock_clients_send_are_one_request(small: tuple[Any, str, Path]) -> None:
+    _, address, _ = small
+    for count, status in ((1000, 200), (2048, 200), (2049, 400)):
+        reply = ask(address, "/v1/embeddings", {"input": ["film"] * count, "model": "vectors"})
+        assert reply.status == status, reply.body
+        assert status == 400 or len(reply.body["data"]) == count
+
+
 def test_labels_pairs_and_entities_of_large_requests_keep_their_order(small: tuple[Any, str, Path]) -> None:
     _, address, folder = small
     pairs = [[text, TEXTS[-number]] for number, text in enumerate(TEXTS)]
