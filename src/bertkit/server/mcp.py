@@ -58,7 +58,7 @@ TOOLS: Mapping[str, str] = {
     "fill-mask": "Guess the words behind the mask token of a text, usually [MASK], with probabilities.",
 }
 #: Fields of a body that are for programs.
-_HIDDEN = frozenset({"timeout", "priority", "facts", "unit", "aggregation", "function"})
+_HIDDEN = frozenset({"timeout", "wait", "priority", "facts", "unit", "aggregation", "function"})
 #: Tools change nothing, and know nothing of the world outside.
 _HINTS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 #: Seconds between two looks whether the models are loaded.

@@ -27,6 +27,8 @@ ReplyT = TypeVar("ReplyT")
 _UNHASHABLE = (list, dict)
 #: Searches at the same time.
 _SEARCHES = 8
+#: Seconds between two tries to get a request into a full queue.
+PAUSE = 0.02
 
 
 class Service:
@@ -45,6 +47,9 @@ class Service:
         self._searching = ThreadPoolExecutor(_SEARCHES, "bertkit-search")
         #: Requests that were accepted and are not answered yet.
         self.open_requests = 0
+        #: Requests that wait for room in a queue, and whose turn it is by what they ask.
+        self._waiting = 0
+        self._turns: dict[str, asyncio.Lock] = {}
         #: Set some time after the server was told to stop: then bulk requests take no more lines.
         self.ending = asyncio.Event()
 
@@ -71,7 +76,38 @@ class Service:
         Raises:
             Failure: the call cannot be answered.
         """
-        return await self.submit(call, render, client)
+        try:
+            future = self.submit(call, render, client)
+        except Failure as failure:
+            if not call.wait or failure.kind != "overloaded" or self._waiting >= self.settings.max_requests:
+                raise
+            future = await self._once_there_is_room(call, render, client, failure)
+        return await future
+
+    async def _once_there_is_room(
+        self, call: Call, render: Callable[[Answer], ReplyT], client: str, full: Failure
+    ) -> asyncio.Future[ReplyT]:
+        """Submit a call that was refused because the queue is ``full``, in turn with others that wait, too."""
+        loop = asyncio.get_running_loop()
+        seconds, begun = self._seconds_for(call), loop.time()
+        wait = min(call.wait or 0.0, seconds)
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(wait), self._turns.setdefault(call.model or call.task, asyncio.Lock()):
+                while True:
+                    try:
+                        return self.submit(replace(call, timeout=begun + seconds - loop.time()), render, client)
+                    except Failure as failure:
+                        if failure.kind != "overloaded":
+                            raise
+                        full = failure
+                    await asyncio.sleep(PAUSE)
+        except TimeoutError:
+            if wait == seconds:
+                raise Failure("timeout", f"the queue had no room within {seconds:g} seconds") from None
+            raise full from None
+        finally:
+            self._waiting -= 1
 
     def submit(self, call: Call, render: Callable[[Answer], ReplyT], client: str = "") -> asyncio.Future[ReplyT]:
         """The same without waiting: the answer to come, or a Failure. Where it is cancelled, the work is dropped.

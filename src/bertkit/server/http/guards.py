@@ -169,7 +169,8 @@ def _id_of(given: bytes) -> str:
 async def _send_preflight(send: Send) -> None:
     headers: Mapping[bytes, bytes] = {
         b"access-control-allow-methods": b"GET, POST",
-        b"access-control-allow-headers": b"authorization, content-type, x-api-key, x-request-id, x-request-timeout",
+        b"access-control-allow-headers": b"authorization, content-type, x-api-key, x-queue-wait, x-request-id, "
+        b"x-request-timeout",
         b"access-control-max-age": b"600",
     }
     await send({"type": "http.response.start", "status": 204, "headers": list(headers.items())})
