@@ -18,6 +18,7 @@ from bertkit.server.model_tasks import OF_TOKENIZERS, may_read_windows
 from bertkit.server.open_model import OpenModel, Results
 from bertkit.server.parts import Part, Work, cut, joined
 from bertkit.server.queue import Entry, RequestQueue
+from bertkit.server.watch import Watch
 
 #: What becomes of a request: its rendered answer, or why there is none.
 Outcome = Any
@@ -59,12 +60,12 @@ class Batcher:
         workers: int = 1,
         cache_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
-        observe: Callable[[str, Answer], None] = lambda task, answer: None,
+        watch: Watch = Watch(),  # noqa: B008  (it has no state)
         trace: Trace | None = None,
     ) -> None:
         self._trace = trace
         self.model, self.facts, self._post, self.queue = model, facts, post, queue
-        self._max_tokens, self._clock, self._observe = max_batch_tokens, clock, observe
+        self._max_tokens, self._clock, self._watch = max_batch_tokens, clock, watch
         self._changed = threading.Condition()
         self._stopping = False
         #: When each running batch began.
@@ -113,19 +114,20 @@ class Batcher:
             if self._stopping:
                 raise Failure("not_ready", "the server is shutting down", retry_after=1.0)
             if not self.queue.offer(*work.entries):
-                raise self.overloaded()
+                raise self.overloaded(sum(entry.tokens for entry in work.entries), call.bulk)
             if not self._threads:
                 self._start()
             self._changed.notify()
 
-    def overloaded(self) -> Failure:
-        """What a request is told that the queue has no room for."""
+    def overloaded(self, tokens: int = 1, bulk: bool = False) -> Failure:
+        """What a request of so many tokens is told that the queue has no room for."""
         seconds = self.queue.seconds_until_room()
         return Failure(
             "overloaded",
             f"the queue is full ({self.queue.requests:,} requests, about {self.queue.tokens:,} tokens); "
             f"try again in {seconds:.1f} seconds",
             retry_after=seconds,
+            cause="queue_requests" if self.queue.lacks(tokens, bulk) == "requests" else "queue_tokens",
         )
 
     def _start(self) -> None:
@@ -133,6 +135,11 @@ class Batcher:
             thread = threading.Thread(target=self._work, name=f"bertkit-batcher-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
+
+    def texts_waiting(self) -> int:
+        """Items of requests that wait."""
+        with self._changed:
+            return sum(len(entry.payload.pieces) for entry in self.queue.waiting())
 
     def running_seconds(self) -> float:
         """How long the oldest running batch has taken so far; 0: none is running."""
@@ -216,15 +223,18 @@ class Batcher:
 
     def _note(self, batch: Sequence[Entry[Part]], found: Results, begun: float, ended: float) -> None:
         """Learn from a batch how fast the model is, and how many tokens a character has."""
+        task, tokens = batch[0].payload.work.call.task, sum(found.tokens)
         with self._changed:
-            tokens = sum(found.tokens)
-            self.queue.note(tokens, ended - begun)
             self.last_good = ended
-            read = sum(entry.payload.read for entry in batch)
-            if read > 100 and batch[0].payload.work.call.task != "explain":
-                self._tokens_per_character += 0.1 * (min(tokens / read, 2.0) - self._tokens_per_character)
             self.counts.batches += 1
             self.counts.tokens += tokens
+            if task in OF_TOKENIZERS:  # without the encoder
+                return
+            self.queue.note(tokens, ended - begun)
+            read = sum(entry.payload.read for entry in batch)
+            if read > 100 and task != "explain":
+                self._tokens_per_character += 0.1 * (min(tokens / read, 2.0) - self._tokens_per_character)
+        self._watch.batch(len(found.values), tokens)
 
     def rendered(self, work: Work, found: Results, times: Times) -> Outcome:
         """What the client gets for the results of its request."""
@@ -237,7 +247,7 @@ class Batcher:
             times=times,
         )
         try:
-            self._observe(work.call.task, answer)
+            self._watch.answer(work.call.task, answer)
             return work.render(answer)
         except Exception as error:
             return failure_of(error)
@@ -316,7 +326,7 @@ def failure_of(error: Exception, renumbered: Callable[[str], str] = str) -> Fail
     if isinstance(error, BertkitError):
         return Failure("invalid", message)
     if isinstance(error, MemoryError):
-        return Failure("overloaded", "not enough memory for this request", retry_after=1.0)
+        return Failure("overloaded", "not enough memory for this request", retry_after=1.0, cause="memory")
     fault = Failure("fault", "a fault of the server; its log has more")
     fault.__cause__ = error
     return fault

@@ -184,9 +184,13 @@ class RequestQueue(Generic[T]):
         newest = tokens / max(seconds, 1e-6)
         self._rate = newest if not self._rate else (1 - _NEWEST) * self._rate + _NEWEST * newest
 
+    def waiting(self) -> list[Entry[T]]:
+        """All entries."""
+        return [entry for lines in self._lines.values() for line in lines.clients.values() for entry in line]
+
     def drain(self) -> list[Entry[T]]:
         """All entries, which are removed."""
-        found = [entry for lines in self._lines.values() for line in lines.clients.values() for entry in line]
+        found = self.waiting()
         self._lines = {False: _Lines(), True: _Lines()}
         self.finished(found)
         self.requests = 0

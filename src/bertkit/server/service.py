@@ -13,14 +13,16 @@ from bertkit import __version__
 from bertkit.server.batcher import Batcher, Outcome, Trace, failure_of
 from bertkit.server.cache import digest_of
 from bertkit.server.calls import Answer, Call, Look, ModelFacts, ServerFacts, Times
-from bertkit.server.failures import Failure
+from bertkit.server.failures import NO_ROOM, Failure
 from bertkit.server.indexes import Indexes
 from bertkit.server.items import num_characters, num_rows
+from bertkit.server.keys import KeyLimits
 from bertkit.server.model_tasks import OF_TOKENIZERS
 from bertkit.server.models import Models, Slot, warming
 from bertkit.server.parts import Work
 from bertkit.server.settings import ServeSettings
 from bertkit.server.tracing import CURRENT
+from bertkit.server.watch import Watch
 
 ReplyT = TypeVar("ReplyT")
 #: Options that some tasks' requests may have, and of which two requests with other values are computed apart.
@@ -37,12 +39,14 @@ class Service:
     def __init__(
         self,
         settings: ServeSettings,
-        observe: Callable[[str, Answer], None] = lambda task, answer: None,
+        watch: Watch = Watch(),  # noqa: B008  (it has no state)
         trace: Trace | None = None,
+        limits: KeyLimits | None = None,
     ) -> None:
-        self.settings = settings
+        self._limits = limits
+        self.settings, self.watch = settings, watch
         self.indexes = Indexes(settings.indexes)
-        self.models = Models(settings, _post, observe, self.indexes.bind, trace=trace)
+        self.models = Models(settings, _post, watch, self.indexes.bind, trace=trace)
         #: Not asyncio's own threads: many slow searches would leave none for the bodies of other requests.
         self._searching = ThreadPoolExecutor(_SEARCHES, "bertkit-search")
         #: Requests that were accepted and are not answered yet.
@@ -79,7 +83,7 @@ class Service:
         try:
             future = self.submit(call, render, client)
         except Failure as failure:
-            if not call.wait or failure.kind != "overloaded" or self._waiting >= self.settings.max_requests:
+            if not call.wait or failure.cause not in NO_ROOM or self._waiting >= self.settings.max_requests:
                 raise
             future = await self._once_there_is_room(call, render, client, failure)
         return await future
@@ -98,7 +102,7 @@ class Service:
                     try:
                         return self.submit(replace(call, timeout=begun + seconds - loop.time()), render, client)
                     except Failure as failure:
-                        if failure.kind != "overloaded":
+                        if failure.cause not in NO_ROOM:
                             raise
                         full = failure
                     await asyncio.sleep(PAUSE)
@@ -116,6 +120,8 @@ class Service:
             Failure: the call was not accepted.
         """
         self._check(call)
+        if self._limits is not None:
+            self._limits.check_tokens(client)
         if call.task == "search":
             return self._search(call, render, client)
         batcher = self.models.batcher_for(call)
@@ -123,7 +129,7 @@ class Service:
         future: asyncio.Future[ReplyT] = loop.create_future()
         seconds = self._seconds_for(call)
         key = (call.task, call.overflow, *((name, _hashable(value)) for name, value in call.options.items()))
-        work = Work(call, None, num_characters(call.items), render, future, CURRENT.get())
+        work = Work(call, None, num_characters(call.items), self._counted(render, client), future, CURRENT.get())
         if batcher.cache is not None:
             work.digest = digest_of(key, call.items)
             if (known := batcher.cache.get(work.digest)) is not None:
@@ -149,6 +155,17 @@ class Service:
 
         future.add_done_callback(done)
         return future
+
+    def _counted(self, render: Callable[[Answer], ReplyT], client: str) -> Callable[[Answer], ReplyT]:
+        """The same, and the tokens of the answer are counted for the client's key."""
+        if (limits := self._limits) is None:
+            return render
+
+        def counted(answer: Answer) -> ReplyT:
+            limits.spend(client, sum(answer.tokens))
+            return render(answer)
+
+        return counted
 
     def self_test(self, slot: Slot, batcher: Batcher) -> asyncio.Future[Answer]:
         """Ask a model a question to see whether it still computes; returns the pending outcome.

@@ -22,6 +22,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+#: Where a scope holds what counts refusals.
+REJECTED = "bertkit.rejected"
 #: The routes of one method and path, of which the keys of the body choose.
 Choices = Sequence[tuple[Dialect, Route, frozenset[str]]]
 #: Bodies of more bytes are parsed in a thread, because they would hold up the event loop.
@@ -188,7 +190,9 @@ def _place(parts: Sequence[int | str], body: Any) -> tuple[int | str, ...]:
 
 
 def refused(dialect: Dialect, failure: Failure, scope: Scope) -> Reply:
-    """What a client gets in the place of an answer; of a fault of ours the log has more."""
+    """What a client gets in the place of an answer, which is counted; of a fault of ours the log has more."""
+    if (count := scope.get(REJECTED)) is not None:
+        count(failure.cause)
     if failure.kind == "fault":
         shown = "".join(traceback.format_exception(failure.__cause__ or failure))
         say(f"a fault at {scope['method']} {scope['path']}:\n{shown}")
