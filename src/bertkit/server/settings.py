@@ -36,7 +36,11 @@ class ServerOptions(Settings):
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads per computation; default: one per core")
     workers: int = Field(1, ge=1, le=1024, description="processes, which share the weights")
     api_key: str | None = Field(None, min_length=1, description="key that clients must send")
-    api_keys_file: Path | None = Field(None, description="file of accepted keys, one per line")
+    api_keys_file: Path | None = Field(
+        None,
+        description="file of accepted keys, one per line, each perhaps with limits: "
+        "KEY requests_per_minute=60 tokens_per_minute=100000",
+    )
     admin_key: str | None = Field(
         None, min_length=8, description="key for /admin/reload and /admin/models, which are off without one"
     )

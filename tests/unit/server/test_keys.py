@@ -164,3 +164,16 @@ def test_lines_wait_until_their_key_has_tokens_again(tmp_path: Path) -> None:
         lines = body_of(*[{"input": ["a good film"] * 121} for _ in range(2)])
         found = lines_of(ask(address, "/v1/bulk/embed", lines, authorization="Bearer slow", **NDJSON))
         assert [len(each["results"]) for each in found] == [121] * 2
+
+
+def test_tools_of_a_language_model_count_for_their_key(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    keys = tmp_path / "keys"
+    keys.write_text("short tokens_per_minute=3\n")
+    call = {"name": "classify", "arguments": FILM}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    accepted = {"accept": "application/json, text/event-stream", "authorization": "Bearer short"}
+    with serving(*save_models(tmp_path, ("labels",)), api_keys_file=keys, mcp=True) as (_, address):
+        reply = ask(address, "/mcp", body, **accepted)
+        assert (reply.status, reply.body["result"].get("isError", False)) == (200, False), reply.body
+        assert ask(address, "/mcp", body, **accepted).status == 429
