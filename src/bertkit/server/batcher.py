@@ -137,9 +137,10 @@ class Batcher:
             thread.start()
 
     def texts_waiting(self) -> int:
-        """Items of requests that wait."""
+        """Texts of requests that wait."""
         with self._changed:
-            return sum(len(entry.payload.pieces) for entry in self.queue.waiting())
+            waiting = self.queue.waiting()
+        return sum(entry.payload.rows for entry in waiting)
 
     def running_seconds(self) -> float:
         """How long the oldest running batch has taken so far; 0: none is running."""
@@ -234,7 +235,7 @@ class Batcher:
             read = sum(entry.payload.read for entry in batch)
             if read > 100 and task != "explain":
                 self._tokens_per_character += 0.1 * (min(tokens / read, 2.0) - self._tokens_per_character)
-        self._watch.batch(len(found.values), tokens)
+        self._watch.batch(sum(entry.payload.rows for entry in batch), tokens)
 
     def rendered(self, work: Work, found: Results, times: Times) -> Outcome:
         """What the client gets for the results of its request."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from bertkit.errors import ConfigError
 from bertkit.server.failures import Cause, Failure
@@ -145,17 +146,17 @@ def _used_up(cause: Cause, what: str, limit: int, missing: float) -> Failure:
     )
 
 
-def _shared(size: int) -> tuple[int | None, mmap.mmap]:
+def _shared(size: int) -> tuple[BinaryIO | None, mmap.mmap]:
     """Memory that forked processes share, with a file without a name by which they lock it, where there is one."""
     if not hasattr(os, "memfd_create"):
         return None, mmap.mmap(-1, size)
-    file = os.memfd_create("bertkit-keys", os.MFD_CLOEXEC)
-    os.ftruncate(file, size)
-    return file, mmap.mmap(file, size)
+    file = os.fdopen(os.memfd_create("bertkit-keys", os.MFD_CLOEXEC), "r+b", buffering=0)
+    file.truncate(size)
+    return file, mmap.mmap(file.fileno(), size)
 
 
 @contextlib.contextmanager
-def _alone(file: int | None) -> Iterator[None]:
+def _alone(file: BinaryIO | None) -> Iterator[None]:
     """While no other process changes the memory. A process that is killed leaves no lock behind."""
     if file is None:
         yield

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from bertkit.server.calls import Answer, Call, Task
+from bertkit.server.items import num_rows
 from bertkit.server.open_model import Results
 from bertkit.server.queue import Entry
 
@@ -78,6 +79,12 @@ class Part:
     def items(self) -> list[Any]:
         """What the model is asked."""
         return [piece.item for piece in self.pieces]
+
+    @property
+    def rows(self) -> int:
+        """How many texts that is: of a query one for each document."""
+        call = self.work.call
+        return sum(num_rows(piece.item, call.task, call.options) for piece in self.pieces)
 
     def renumbered(self, message: str) -> str:
         """A message about an item of this part, with the number that the item has in the whole call."""

@@ -8,7 +8,7 @@ No thread and no clock of its own: the time is passed in, and one owner (the bat
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
@@ -58,23 +58,33 @@ class Taken(Generic[T]):
 
 
 class _Lines(Generic[T]):
-    """The entries of one class, a line for each client; clients take turns."""
+    """The entries of one class, a line of requests for each client. Clients take turns, and so do their requests."""
 
     def __init__(self) -> None:
-        self.clients: OrderedDict[str, deque[Entry[T]]] = OrderedDict()
+        self.clients: OrderedDict[str, deque[deque[Entry[T]]]] = OrderedDict()
 
-    def add(self, entry: Entry[T]) -> None:
-        self.clients.setdefault(entry.client, deque()).append(entry)
+    def add(self, entries: Sequence[Entry[T]]) -> None:
+        """Add the entries of a request."""
+        self.clients.setdefault(entries[0].client, deque()).append(deque(entries))
+
+    def all(self) -> Iterator[Entry[T]]:
+        """All entries."""
+        for line in self.clients.values():
+            for request in line:
+                yield from request
 
     def heads(self) -> Iterator[Entry[T]]:
-        """The first entry of each client, in the order of their turns."""
+        """The next entry of each client, in the order of their turns."""
         for client in list(self.clients):
-            yield self.clients[client][0]
+            yield self.clients[client][0][0]
 
     def remove_head(self, client: str) -> None:
-        """Take the first entry of a client, whose next turn is after all others."""
+        """Take the next entry of a client, whose next turn is after all others; that request's is after its others."""
         line = self.clients.pop(client)
-        line.popleft()
+        request = line.popleft()
+        request.popleft()
+        if request:
+            line.append(request)
         if line:
             self.clients[client] = line
 
@@ -136,7 +146,7 @@ class RequestQueue(Generic[T]):
             entry.charged = left * entry.tokens // tokens if tokens else 0
             left, tokens = left - entry.charged, tokens - entry.tokens
             self._count(entry, 1)
-            self._lines[bulk].add(entry)
+        self._lines[bulk].add(entries)
         self.requests += 1
         return True
 
@@ -186,7 +196,7 @@ class RequestQueue(Generic[T]):
 
     def waiting(self) -> list[Entry[T]]:
         """All entries."""
-        return [entry for lines in self._lines.values() for line in lines.clients.values() for entry in line]
+        return [entry for lines in self._lines.values() for entry in lines.all()]
 
     def drain(self) -> list[Entry[T]]:
         """All entries, which are removed."""

@@ -61,8 +61,8 @@ def itself(answer: Answer) -> Answer:
     return answer
 
 
-def order_of_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Who is answered when: A, who has sent 256 paragraphs, or B, who has sent five short texts after that."""
+def order_of_answers(folder: Path, monkeypatch: pytest.MonkeyPatch, *, one_client: bool = False) -> list[str]:
+    """What is answered when: A, 256 paragraphs, or B, five short texts that were sent after that."""
     order: list[str] = []
 
     async def use(service: Service) -> None:
@@ -70,7 +70,7 @@ def order_of_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]
             sent = [("A", service.submit(Call(task="embed", items=PARAGRAPHS), itself, "A"))]
             for number in range(5):
                 call = Call(task="embed", items=[f"a good film {number}"])
-                sent.append(("B", service.submit(call, itself, "B")))
+                sent.append(("B", service.submit(call, itself, "A" if one_client else "B")))
             for name, future in sent:
                 future.add_done_callback(lambda _, name=name: order.append(name))
             may_go_on.set()
@@ -80,10 +80,12 @@ def order_of_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]
     return order
 
 
+@pytest.mark.parametrize("one_client", [False, True])
 def test_short_requests_are_answered_before_the_end_of_a_large_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_client: bool
 ) -> None:
-    assert order_of_answers(tmp_path, monkeypatch) == ["B"] * 5 + ["A"]
+    """Also those of the same client, as which a server knows all who come through one proxy."""
+    assert order_of_answers(tmp_path, monkeypatch, one_client=one_client) == ["B"] * 5 + ["A"]
 
 
 def test_without_parts_they_would_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,6 +241,7 @@ def test_a_request_that_fails_or_is_left_drops_its_other_parts(tmp_path: Path, m
             await asyncio.sleep(0)
             may_go_on.set()
             await after
+        await service.answer(other, itself)  # for whose batch what is left is dropped
         assert len(seen) < 100
         assert (batcher.queue.tokens, len(batcher.queue), service.open_requests) == (0, 0, 0)
         assert batcher.counts.dropped == 1

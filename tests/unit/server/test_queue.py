@@ -72,6 +72,37 @@ def test_a_client_with_much_work_does_not_hold_up_another() -> None:
     assert any(entry.client == "modest" for entry in queue.take(MOST, 0.0).batch)
 
 
+@given(st.lists(st.tuples(st.sampled_from("xyz"), st.lists(st.integers(1, 60), min_size=1, max_size=6)), max_size=12))
+def test_parts_keep_their_order_and_a_request_waits_until_its_last_part_is_taken(
+    requests: list[tuple[str, list[int]]],
+) -> None:
+    queue: RequestQueue[tuple[int, int]] = RequestQueue(1 << 20, 1 << 20)
+    for number, (client, sizes) in enumerate(requests):
+        parts = [Entry((number, part), "a", size, client, 0.0) for part, size in enumerate(sizes)]
+        for entry in parts[:-1]:
+            entry.last = False
+        assert queue.offer(*parts)
+    missing = {number: len(sizes) for number, (_, sizes) in enumerate(requests)}
+    seen: list[tuple[int, int]] = []
+    while len(queue):
+        taken = queue.take(MOST, 0.0)
+        seen += [entry.payload for entry in taken.batch]
+        for entry in taken.batch:
+            missing[entry.payload[0]] -= 1
+        assert len(queue) == sum(map(bool, missing.values()))
+        queue.finished(taken.batch)
+    assert (queue.tokens, queue.charged) == (0, 0)
+    for number, (_, sizes) in enumerate(requests):
+        assert [part for request, part in seen if request == number] == list(range(len(sizes)))
+
+
+def test_a_request_of_many_parts_does_not_hold_up_another_of_its_client() -> None:
+    queue: RequestQueue[int] = RequestQueue(1 << 20, 1 << 20)
+    assert queue.offer(*[Entry(number, "a", MOST, "x", 0.0, last=number == 99) for number in range(100)])
+    assert queue.offer(Entry(-1, "a", MOST, "x", 0.0))
+    assert [queue.take(MOST, 0.0).batch[0].payload for _ in range(3)] == [0, -1, 1]
+
+
 def test_bulk_work_waits_but_does_not_starve() -> None:
     queue = filled([Entry(number, "a", MOST, "x", 0.0) for number in range(100)])
     queue.offer(Entry(-1, "b", 10, "y", 0.0, bulk=True))
