@@ -10,6 +10,10 @@ embeddings = OpenAIEmbeddings(**address, check_embedding_ctx_length=False)
 documents = check_vectors("embed_documents", embeddings.embed_documents(DOCUMENTS), 3)
 (query,) = check_vectors("embed_query", [embeddings.embed_query(DOCUMENTS[0])], 1)
 assert max(abs(one - other) for one, other in zip(query, documents[0], strict=True)) < 1e-4
+many = [f"a film {number}" for number in range(1001)]  # it sends 1,000 in a request
+(last,) = check_vectors("embed_query of the last", [embeddings.embed_query(many[-1])], 1)
+found = check_vectors("embed_documents of 1,001", embeddings.embed_documents(many), 1001)
+assert max(abs(one - other) for one, other in zip(last, found[-1], strict=True)) < 1e-4
 short = OpenAIEmbeddings(**address, check_embedding_ctx_length=False, dimensions=8)
 check_vectors("dimensions=8", short.embed_documents(DOCUMENTS), 3)
 # What it sends by default, ids of OpenAI's vocabulary, where its tokenizer can be downloaded.

@@ -15,6 +15,7 @@ from bertkit.server.dialects.table import routes
 from bertkit.server.http.adapter import Adapter
 from bertkit.server.http.exchange import App, Receive, Scope, Send
 from bertkit.server.http.guards import Guarded
+from bertkit.server.keys import KeyLimits, read_keys
 from bertkit.server.openapi import describe
 from bertkit.server.operations.dialect import Operations
 from bertkit.server.operations.metrics import EVERY, Metrics
@@ -36,8 +37,11 @@ class ServerApp:
     def __init__(self, settings: ServeSettings) -> None:
         self.settings, self.metrics = settings, Metrics()
         self._tracer = tracer_for(settings.otlp_endpoint)
+        keys = read_keys(settings)
+        limits = KeyLimits(keys) if keys else None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.service = Service(settings, self.metrics.answer, None if self._tracer is None else self._tracer.batch)
+        trace = None if self._tracer is None else self._tracer.batch
+        self.service = Service(settings, self.metrics, trace, limits)
         self.metrics.watch(self.service.models)
         table = routes()
         dialects = {place: found[0][0] for place, found in table.items()}
@@ -54,7 +58,17 @@ class ServerApp:
         description = cache(lambda: describe(table))
         pages = playground() if settings.playground else {}
         self.operations = Operations(adapter, self.service, self.metrics, description, pages)
-        self._guarded = Guarded(self.operations, settings, dialect_of, self.metrics.request, _write, self._tracer)
+        self._guarded = Guarded(
+            self.operations,
+            settings,
+            dialect_of,
+            self.metrics.request,
+            _write,
+            self._tracer,
+            keys=keys,
+            limits=limits,
+            rejected=self.metrics.rejected,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,36 +13,21 @@ from bertkit.server.cache import AnswerCache
 from bertkit.server.calls import Answer, Call, ModelFacts, Times
 from bertkit.server.failures import Failure
 from bertkit.server.inside import MOST_EXPLAINED
-from bertkit.server.items import num_rows
+from bertkit.server.items import characters_read, num_rows
+from bertkit.server.model_tasks import OF_TOKENIZERS, may_read_windows
 from bertkit.server.open_model import OpenModel, Results
+from bertkit.server.parts import Part, Work, cut, joined
 from bertkit.server.queue import Entry, RequestQueue
+from bertkit.server.watch import Watch
 
 #: What becomes of a request: its rendered answer, or why there is none.
 Outcome = Any
 #: Hands outcomes to those who wait, all of a batch at once.
-Post = Callable[[Sequence[tuple["Work", Outcome]]], None]
+Post = Callable[[Sequence[tuple[Work, Outcome]]], None]
 #: Records a batch; see :meth:`bertkit.server.tracing.Tracer.batch`.
 Trace = Callable[[str, Sequence[tuple[Any, float]], float, float, int], None]
-
-
-@dataclass(slots=True, eq=False)
-class Work:
-    """A call on its way.
-
-    items: those of the call, for a cache; None: the answer is not kept.
-    characters: of its texts. read: those that are computed, see :func:`bertkit.server.items.characters_read`.
-    render: makes what the client gets; called in the worker's thread.
-    waiter: who waits for the outcome, for :data:`Post`.
-    span: of the request, for :data:`Trace`.
-    """
-
-    call: Call
-    items: Hashable
-    characters: int
-    read: int
-    render: Callable[[Answer], Any]
-    waiter: Any
-    span: Any = None
+#: Parts of a large request that fill a batch: so small that those of others find room beside them.
+PARTS_OF_A_BATCH = 8
 
 
 @dataclass(slots=True)
@@ -69,18 +54,18 @@ class Batcher:
         model: OpenModel,
         facts: ModelFacts,
         post: Post,
-        queue: RequestQueue[Work],
+        queue: RequestQueue[Part],
         *,
         max_batch_tokens: int,
         workers: int = 1,
         cache_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
-        observe: Callable[[str, Answer], None] = lambda task, answer: None,
+        watch: Watch = Watch(),  # noqa: B008  (it has no state)
         trace: Trace | None = None,
     ) -> None:
         self._trace = trace
         self.model, self.facts, self._post, self.queue = model, facts, post, queue
-        self._max_tokens, self._clock, self._observe = max_batch_tokens, clock, observe
+        self._max_tokens, self._clock, self._watch = max_batch_tokens, clock, watch
         self._changed = threading.Condition()
         self._stopping = False
         #: When each running batch began.
@@ -94,37 +79,55 @@ class Batcher:
         #: Started by the first request, so that a process may fork before.
         self._threads: list[threading.Thread] = []
 
-    def tokens_in(self, call: Call, read: int) -> int:
-        """About how many tokens are computed for a call, of so many characters that are read."""
-        rows = sum(num_rows(item, call.task, call.options) for item in call.items)
-        tokens = int(read * self._tokens_per_character) + 2 * rows
-        if rows > len(call.items):  # no row is longer, and none is read in several windows
+    def tokens_in(self, call: Call, item: Any) -> int:
+        """About how many tokens are computed for an item of a call."""
+        if call.task in OF_TOKENIZERS:
+            return 0
+        rows = num_rows(item, call.task, call.options)
+        tokens = int(characters_read(item, call.task, call.options) * self._tokens_per_character) + 2 * rows
+        if not may_read_windows(call.task, call.overflow):  # no row is longer
             tokens = min(tokens, rows * self.facts.max_length)
         return min(tokens, MOST_EXPLAINED) ** 2 if call.task == "explain" else tokens  # computed once for each word
 
-    def submit(self, entry: Entry[Work]) -> None:
-        """Queue a request.
+    def add(self, work: Work, key: Hashable, client: str, seconds: float | None) -> None:
+        """Queue a request, in parts where it is large; ``seconds``: how long it may wait.
 
         Raises:
-            Failure: the queue is full, or the server is shutting down.
+            Failure: the queue is full, one of its items is larger than the queue, or the server is shutting down.
         """
+        call, most = work.call, self.queue.max_tokens
+        size = max(1, min(self._max_tokens // PARTS_OF_A_BATCH, most))
+        parts = cut(call, lambda item: self.tokens_in(call, item), size)
+        now = self._clock()
+        work.entries = []
+        for pieces in parts:
+            tokens = sum(piece.tokens for piece in pieces)
+            if tokens > most:
+                raise _too_large(pieces[0].number, tokens, most)
+            read = sum(characters_read(piece.item, call.task, call.options) for piece in pieces)
+            deadline = None if seconds is None else now + seconds
+            entry = Entry(Part(work, pieces, read), key, tokens, client, now, deadline, call.bulk, last=False)
+            work.entries.append(entry)
+        work.entries[-1].last = True
+        work.missing = len(work.entries)
         with self._changed:
             if self._stopping:
                 raise Failure("not_ready", "the server is shutting down", retry_after=1.0)
-            if not self.queue.offer(entry):
-                raise self.overloaded()
+            if not self.queue.offer(*work.entries):
+                raise self.overloaded(sum(entry.tokens for entry in work.entries), call.bulk)
             if not self._threads:
                 self._start()
             self._changed.notify()
 
-    def overloaded(self) -> Failure:
-        """What a request is told that the queue has no room for."""
+    def overloaded(self, tokens: int = 1, bulk: bool = False) -> Failure:
+        """What a request of so many tokens is told that the queue has no room for."""
         seconds = self.queue.seconds_until_room()
         return Failure(
             "overloaded",
             f"the queue is full ({self.queue.requests:,} requests, about {self.queue.tokens:,} tokens); "
             f"try again in {seconds:.1f} seconds",
             retry_after=seconds,
+            cause="queue_requests" if self.queue.lacks(tokens, bulk) == "requests" else "queue_tokens",
         )
 
     def _start(self) -> None:
@@ -132,6 +135,12 @@ class Batcher:
             thread = threading.Thread(target=self._work, name=f"bertkit-batcher-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
+
+    def texts_waiting(self) -> int:
+        """Texts of requests that wait."""
+        with self._changed:
+            waiting = self.queue.waiting()
+        return sum(entry.payload.rows for entry in waiting)
 
     def running_seconds(self) -> float:
         """How long the oldest running batch has taken so far; 0: none is running."""
@@ -148,7 +157,7 @@ class Batcher:
         with self._changed:
             left = self.queue.drain()
         failure = Failure("not_ready", "the server was shut down before this request was computed", retry_after=1.0)
-        self._post([(entry.payload, failure) for entry in left])
+        self._post(_ended((entry.payload.work for entry in left), failure))
         return not left and not any(thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:
@@ -160,62 +169,73 @@ class Batcher:
                     return
                 begun = self._clock()
                 taken = self.queue.take(self._max_tokens, begun)
-                self.counts.dropped += len(taken.dropped)
-                self.counts.expired += len(taken.expired)
+                late = Failure("timeout", "the request waited longer than its timeout, and was not computed")
+                outcomes = _ended((entry.payload.work for entry in taken.expired), late)
+                self.counts.expired += len(outcomes)
+                self.counts.dropped += len(_ended((entry.payload.work for entry in taken.dropped), None))
                 self._running[threading.get_ident()] = begun
-            late = Failure("timeout", "the request waited longer than its timeout, and was not computed")
-            outcomes: list[tuple[Work, Outcome]] = [(entry.payload, late) for entry in taken.expired]
-            outcomes += [(entry.payload, None) for entry in taken.dropped]
+            batch = [entry for entry in taken.batch if not entry.payload.work.over]
             try:
-                outcomes += self._outcomes(taken.batch, begun) if taken.batch else []
+                outcomes += self._outcomes(batch, begun)
             except Exception as error:  # a fault of ours ends neither the thread nor anybody's wait
-                outcomes += [(entry.payload, failure_of(error)) for entry in taken.batch]
+                outcomes += _ended((entry.payload.work for entry in batch), failure_of(error))
             with self._changed:
                 del self._running[threading.get_ident()]
                 self.queue.finished(taken.batch)
             ended = self._clock()
             self._post(outcomes)
-            if self._trace is not None and taken.batch:
-                waited = [(entry.payload.span, entry.arrived) for entry in taken.batch]
-                self._trace(self.facts.name, waited, begun, ended, sum(entry.tokens for entry in taken.batch))
+            if self._trace is not None and batch:
+                waited = {entry.payload.work: (entry.payload.work.span, entry.arrived) for entry in batch}
+                self._trace(self.facts.name, list(waited.values()), begun, ended, sum(each.tokens for each in batch))
 
-    def _outcomes(self, batch: Sequence[Entry[Work]], begun: float) -> list[tuple[Work, Outcome]]:
+    def _outcomes(self, batch: Sequence[Entry[Part]], begun: float) -> list[tuple[Work, Outcome]]:
+        """What becomes of the requests whose last part, or a part that failed, is in a batch."""
+        batch = [entry for entry in batch if not entry.payload.work.over]  # of others a part has just failed
+        if not batch:
+            return []
         try:
             found = self._computed(batch)
         except Exception as error:
             if len(batch) == 1:
+                part = batch[0].payload
                 with self._changed:
                     self.counts.failed += 1
-                return [(batch[0].payload, failure_of(error))]
+                    return _ended([part.work], failure_of(error, part.renumbered))
             half = len(batch) // 2  # so that a request that cannot be answered fails alone in the end
             return self._outcomes(batch[:half], begun) + self._outcomes(batch[half:], begun)
         ended = self._clock()
+        self._note(batch, found, begun, ended)
         with self._changed:
-            tokens = sum(found.tokens)
-            self.queue.note(tokens, ended - begun)
+            done = _share_out(batch, found, ended - begun)
+            self.counts.requests += len(done)
+        return [(work, self._answered(work, ended)) for work in done]
+
+    def _answered(self, work: Work, ended: float) -> Outcome:
+        """What the client gets whose request has all its results."""
+        try:
+            found = joined(work)
+            if self.cache is not None and work.digest is not None:
+                self.cache.keep(work.digest, found)
+        except Exception as error:
+            return failure_of(error)
+        total = ended - work.entries[0].arrived
+        times = Times(queue=total - work.compute, compute=work.compute, encode=work.encode, total=total)
+        return self.rendered(work, found, times)
+
+    def _note(self, batch: Sequence[Entry[Part]], found: Results, begun: float, ended: float) -> None:
+        """Learn from a batch how fast the model is, and how many tokens a character has."""
+        task, tokens = batch[0].payload.work.call.task, sum(found.tokens)
+        with self._changed:
             self.last_good = ended
+            self.counts.batches += 1
+            self.counts.tokens += tokens
+            if task in OF_TOKENIZERS:  # without the encoder
+                return
+            self.queue.note(tokens, ended - begun)
             read = sum(entry.payload.read for entry in batch)
-            if read > 100 and batch[0].payload.call.task != "explain":
+            if read > 100 and task != "explain":
                 self._tokens_per_character += 0.1 * (min(tokens / read, 2.0) - self._tokens_per_character)
-            counts = self.counts
-            counts.batches, counts.requests = counts.batches + 1, counts.requests + len(batch)
-            counts.tokens += tokens
-        outcomes, first = [], 0
-        for entry in batch:
-            work = entry.payload
-            last = first + len(work.call.items)
-            own = Results(found.values[first:last], found.tokens[first:last], found.truncated[first:last])
-            first = last
-            if self.cache is not None and work.items is not None:
-                self.cache.keep((entry.key, work.items), own)
-            times = Times(
-                queue=begun - entry.arrived,
-                compute=ended - begun,
-                encode=found.encoding,
-                total=ended - entry.arrived,
-            )
-            outcomes.append((work, self.rendered(work, own, times)))
-        return outcomes
+        self._watch.batch(sum(entry.payload.rows for entry in batch), tokens)
 
     def rendered(self, work: Work, found: Results, times: Times) -> Outcome:
         """What the client gets for the results of its request."""
@@ -227,25 +247,70 @@ class Batcher:
             characters=work.characters,
             times=times,
         )
-        self._observe(work.call.task, answer)
         try:
+            self._watch.answer(work.call.task, answer)
             return work.render(answer)
         except Exception as error:
             return failure_of(error)
 
-    def _computed(self, batch: Sequence[Entry[Work]]) -> Results:
-        call = batch[0].payload.call
-        items = [item for entry in batch for item in entry.payload.call.items]
+    def _computed(self, batch: Sequence[Entry[Part]]) -> Results:
+        call = batch[0].payload.work.call
+        items = [item for entry in batch for item in entry.payload.items]
         found = self.model.answer(call.task, items, call.options, call.overflow)
         assert len(found.values) == len(items)
         return found
 
 
-def failure_of(error: Exception) -> Failure:
-    """What a client is told of an error; of a fault of bertkit no more than that it is one."""
+def _share_out(batch: Sequence[Entry[Part]], found: Results, seconds: float) -> list[Work]:
+    """Give each part of a batch its results; returns the requests that have all of theirs now."""
+    done, first = [], 0
+    for work in dict.fromkeys(entry.payload.work for entry in batch):
+        work.compute += seconds
+        work.encode += found.encoding
+    for entry in batch:
+        part = entry.payload
+        last = first + len(part.pieces)
+        part.results = Results(
+            found.values[first:last],
+            found.tokens[first:last],
+            found.truncated[first:last],
+            shared=found.shared[first:last],
+        )
+        first = last
+        part.work.missing -= 1
+        if not part.work.missing and not part.work.over:
+            part.work.end()
+            done.append(part.work)
+    return done
+
+
+def _ended(works: Iterable[Work], failure: Failure | None) -> list[tuple[Work, Outcome]]:
+    """End requests without an answer; the outcomes of those that had none yet. None: nobody waits for it."""
+    outcomes: list[tuple[Work, Outcome]] = []
+    for work in works:
+        if not work.over:
+            work.end()
+            outcomes.append((work, failure))
+    return outcomes
+
+
+def _too_large(number: int, tokens: int, most: int) -> Failure:
+    return Failure(
+        "too_long",
+        f"input {number} (counted from 0) has about {tokens:,} tokens, and this server computes at most {most:,} "
+        "of one input (--max-queue-tokens): send it in parts",
+        details={"num_tokens": tokens, "limit": most},
+    )
+
+
+def failure_of(error: Exception, renumbered: Callable[[str], str] = str) -> Failure:
+    """What a client is told of an error; of a fault of bertkit no more than that it is one.
+
+    renumbered: makes of a message about one of the items that were computed together one about the items of the call.
+    """
     if isinstance(error, Failure):
         return error
-    message = str(error)
+    message = renumbered(str(error))
     if isinstance(error, LongTextError):
         what = message.partition(" has ")[0]
         return Failure(
@@ -262,7 +327,7 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, BertkitError):
         return Failure("invalid", message)
     if isinstance(error, MemoryError):
-        return Failure("overloaded", "not enough memory for this request", retry_after=1.0)
+        return Failure("overloaded", "not enough memory for this request", retry_after=1.0, cause="memory")
     fault = Failure("fault", "a fault of the server; its log has more")
     fault.__cause__ = error
     return fault

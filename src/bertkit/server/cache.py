@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
+import sys
 from collections import OrderedDict
 from collections.abc import Hashable
+from typing import Any
 
 from bertkit.server.open_model import Results
 from bertkit.system.fork_locks import ForkSafeLock
+
+#: Bytes of a digest, by which a request is known: of so many no two requests that differ are ever seen to be equal.
+_DIGEST = 32
+#: Bytes of an entry beside its digest and content: its place in the dictionary, and what allocators round up.
+_PLACE = 200
+
+
+def digest_of(key: Hashable, items: Any) -> bytes:
+    """A short name of a request, however long its texts are; ``key``: its task and options.
+
+    Of the request as Python writes it: pickled, equal requests may differ, because pickle notes which objects are one.
+    """
+    return hashlib.blake2b(repr((key, items)).encode("utf-8", "surrogatepass"), digest_size=_DIGEST).digest()
 
 
 class AnswerCache:
@@ -15,30 +31,35 @@ class AnswerCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
+        self._kept: OrderedDict[bytes, bytes] = OrderedDict()
         self._lock = ForkSafeLock()
         self.num_bytes = self.hits = self.misses = 0
 
-    def get(self, key: Hashable) -> Results | None:
+    def get(self, digest: bytes) -> Results | None:
         """The results of the same request, if they are still there."""
         with self._lock:
-            found = self._kept.get(key)
+            found = self._kept.get(digest)
             if found is None:
                 self.misses += 1
                 return None
             self.hits += 1
-            self._kept.move_to_end(key)
+            self._kept.move_to_end(digest)
         results: Results = pickle.loads(found)
         return results
 
-    def keep(self, key: Hashable, results: Results) -> None:
+    def keep(self, digest: bytes, results: Results) -> None:
         """Keep results; the least recently used are dropped to make room."""
         content = pickle.dumps(results, pickle.HIGHEST_PROTOCOL)
+        size = _size(digest, content)
         with self._lock:
-            if len(content) > self._max_bytes or key in self._kept:
+            if size > self._max_bytes or digest in self._kept:
                 return
-            self._kept[key] = content
-            self.num_bytes += len(content)
+            self._kept[digest] = content
+            self.num_bytes += size
             while self.num_bytes > self._max_bytes:
-                _, oldest = self._kept.popitem(last=False)
-                self.num_bytes -= len(oldest)
+                self.num_bytes -= _size(*self._kept.popitem(last=False))
+
+
+def _size(digest: bytes, content: bytes) -> int:
+    """Bytes that an entry takes."""
+    return sys.getsizeof(digest) + sys.getsizeof(content) + _PLACE

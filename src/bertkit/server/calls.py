@@ -74,6 +74,7 @@ class Call:
     options: keywords of the task's pipeline; and of tasks that make vectors ``prompts``, names of prompts of which the
         first that the model has is its ``prompt_name``, and which change nothing where it has none of them.
     timeout: seconds after which nobody waits for the answer.
+    wait: seconds that it waits for room in a full queue; None: it is refused at once.
     bulk: answered behind requests that somebody waits for.
     """
 
@@ -83,6 +84,7 @@ class Call:
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     overflow: Overflow | None = None
     timeout: float | None = None
+    wait: float | None = None
     bulk: bool = False
 
 

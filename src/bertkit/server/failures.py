@@ -26,6 +26,10 @@ Kind = Literal[
     "not_ready",  # loading, or shutting down
     "fault",  # of bertkit itself
 ]
+#: Why a request is not answered, as those who run a server count it: the kinds, and for "overloaded" what is used up.
+Cause = Kind | Literal["queue_tokens", "queue_requests", "key_requests", "key_tokens", "memory"]
+#: Those that pass by themselves as soon as the queue is shorter.
+NO_ROOM = ("queue_tokens", "queue_requests")
 
 
 class Failure(Exception):  # noqa: N818  (what a client gets, not what went wrong in the code)
@@ -35,6 +39,7 @@ class Failure(Exception):  # noqa: N818  (what a client gets, not what went wron
     param: the field that is wrong.
     retry_after: seconds after which a new try makes sense.
     details: numbers that some clients' messages hold: ``num_tokens`` and ``limit``, ``num_items``.
+    cause: by default the kind.
     """
 
     def __init__(
@@ -45,10 +50,12 @@ class Failure(Exception):  # noqa: N818  (what a client gets, not what went wron
         param: str | None = None,
         retry_after: float | None = None,
         details: Mapping[str, int] | None = None,
+        cause: Cause | None = None,
     ) -> None:
         super().__init__(message)
         self.kind: Kind = kind
         self.message, self.param, self.retry_after = message, param, retry_after
         self.details = details or {}
+        self.cause: Cause = cause or kind
         #: Whose client asked, where one path has several dialects.
         self.dialect: Any = None

@@ -33,6 +33,7 @@ from bertkit.server.dialects.bertkit import DIALECT
 from bertkit.server.dialects.route import Asked, Route
 from bertkit.server.failures import Failure
 from bertkit.server.http.exchange import (
+    REJECTED,
     App,
     ClientLeft,
     Message,
@@ -40,6 +41,7 @@ from bertkit.server.http.exchange import (
     Scope,
     Send,
     body_of,
+    client_of,
     refused,
     validated,
 )
@@ -58,7 +60,7 @@ TOOLS: Mapping[str, str] = {
     "fill-mask": "Guess the words behind the mask token of a text, usually [MASK], with probabilities.",
 }
 #: Fields of a body that are for programs.
-_HIDDEN = frozenset({"timeout", "priority", "facts", "unit", "aggregation", "function"})
+_HIDDEN = frozenset({"timeout", "wait", "priority", "facts", "unit", "aggregation", "function"})
 #: Tools change nothing, and know nothing of the world outside.
 _HINTS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 #: Seconds between two looks whether the models are loaded.
@@ -89,10 +91,11 @@ def mcp_server(service: Service) -> Server[Any]:
                 raise Failure("no_route", f"no tool {params.name!r:.80}; there are: {', '.join(available())}")
             planned = route.plan(Asked(validated(route, params.arguments or {})))
             assert isinstance(planned.call, Call)
-            reply = await service.answer(planned.call, planned.render, "mcp")
+            client = "mcp" if context.request is None else client_of(context.request.scope)
+            reply = await service.answer(planned.call, planned.render, client)
         except Exception as error:
             failure = failure_of(error)
-            refused(DIALECT, failure, {"method": "tool", "path": params.name})
+            refused(DIALECT, failure, {"method": "tool", "path": params.name, REJECTED: service.watch.rejected})
             return CallToolResult(content=[TextContent(text=failure.message)], is_error=True)
         text = reply.body.decode()
         return CallToolResult(content=[TextContent(text=text)], structured_content=json.loads(text))

@@ -77,3 +77,10 @@ def reading(task: Task, overflow: Overflow | None) -> Mapping[str, Any]:
             raise InputError(f"texts are cut at their beginning for {', '.join(_FROM_THE_LEFT)}, not for {task}")
         return {"truncation": "longest_first"}  # also of a classifier that was trained to read both ends
     return {"truncation": overflow == "truncate"}
+
+
+def may_read_windows(task: Task, overflow: Overflow | None) -> bool:
+    """Whether a text may be read whole that has more tokens than the model reads at once."""
+    if task in ("embed-chunks", "generate", "analyze"):
+        return True
+    return task in _IN_WINDOWS and overflow in (None, "window")

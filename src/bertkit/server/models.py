@@ -21,6 +21,7 @@ from bertkit.server.label_rule import LabelRule
 from bertkit.server.open_model import OpenModel
 from bertkit.server.queue import RequestQueue
 from bertkit.server.settings import ServeSettings, named, thresholds_of
+from bertkit.server.watch import Watch
 from bertkit.system.console import say
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.model_sources import resolve
@@ -54,12 +55,12 @@ class Models:
         self,
         settings: ServeSettings,
         post: Post,
-        observe: Callable[[str, Any], None],
+        watch: Watch,
         loaded: Callable[[str, OpenModel], None] = lambda name, model: None,
         clock: Callable[[], float] = time.monotonic,
         trace: Trace | None = None,
     ) -> None:
-        self._settings, self._post, self._observe, self._clock = settings, post, observe, clock
+        self._settings, self._post, self._watch, self._clock = settings, post, watch, clock
         self._loaded, self._trace = loaded, trace
         self.slots: dict[str, Slot] = {}
         for given in settings.models:
@@ -194,7 +195,7 @@ class Models:
                 RequestQueue(limits.max_queue_tokens, limits.max_requests),
                 max_batch_tokens=limits.max_batch_tokens,
                 cache_bytes=limits.cache_bytes,
-                observe=self._observe,
+                watch=self._watch,
                 trace=self._trace,
             )
             slot.facts, slot.last_used = facts, self._clock()

@@ -44,12 +44,16 @@ from bertkit.tokenization import PreTrainedTokenizer
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Of each item its result, its tokens, and whether a part was not read; and the seconds of the encoder for all."""
+    """Of each item its result, its tokens, and whether a part was not read; and the seconds of the encoder for all.
+
+    shared: of each item of similarity how many of its tokens its source has; empty: not known.
+    """
 
     values: list[Any]
     tokens: list[int]
     truncated: list[bool]
     encoding: float = 0.0
+    shared: Sequence[int] = ()
 
 
 class _SharedEngine(InferenceEngine):
@@ -330,14 +334,16 @@ class OpenModel:
     def _with_lengths(self, values: list[Any], items: Sequence[Any], task: Task, options: Mapping[str, Any]) -> Results:
         lengths: list[int] = self._notes.lengths
         rows = [num_rows(item, task, options) for item in items]
+        shared: list[int] = []
         if sum(rows) == len(lengths):
             ends = np.cumsum([0, *rows]).tolist()
             tokens = [sum(lengths[start:end]) for start, end in pairwise(ends)]
+            shared = [lengths[start] for start in ends[:-1]] if task == "similarity" else []
         else:  # windows, several of which may be of one text: by the characters of the texts
             sizes = np.array([num_characters(item) for item in items], np.float64)
             tokens = np.rint(sizes / max(sizes.sum(), 1) * sum(lengths)).astype(int).tolist()
         truncated = [is_truncated(value) for value in values]
-        return Results([without_notes(value) for value in values], tokens, truncated, self._notes.encoding)
+        return Results([without_notes(value) for value in values], tokens, truncated, self._notes.encoding, shared)
 
 
 def _is_regression(config: Any) -> bool:

@@ -11,6 +11,12 @@ from bertkit import __version__
 from bertkit.server.dialects.route import JSON, NDJSON, STATUS, Dialect, Route
 
 _REFERENCE = "#/components/schemas/{model}"
+_WAIT: Mapping[str, Any] = {
+    "name": "X-Queue-Wait",
+    "in": "header",
+    "description": "How long to wait for room where the queue is full, in place of 429: seconds, or 500ms.",
+    "schema": {"type": "string", "examples": ["5", "500ms"]},
+}
 
 
 def describe(routes: Mapping[tuple[str, str], Sequence[tuple[Dialect, Route, frozenset[str]]]]) -> dict[str, Any]:
@@ -32,8 +38,11 @@ def describe(routes: Mapping[tuple[str, str], Sequence[tuple[Dialect, Route, fro
             schema = listed[0] if len(listed) == 1 else {"anyOf": listed}
             kind = NDJSON if first.lines else JSON
             operation["requestBody"] = {"required": True, "content": {kind: {"schema": schema}}}
+        parameters: list[Mapping[str, Any]] = [_WAIT] if listed and not first.lines else []
         if "{model}" in path:
-            operation["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
+            parameters = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}, *parameters]
+        if parameters:
+            operation["parameters"] = parameters
         paths.setdefault(path, {})[method.lower()] = operation
     return {
         "openapi": "3.1.0",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,22 +10,27 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bertkit import __version__
-from bertkit.server.batcher import Batcher, Outcome, Trace, Work, failure_of
+from bertkit.server.batcher import Batcher, Outcome, Trace, failure_of
+from bertkit.server.cache import digest_of
 from bertkit.server.calls import Answer, Call, Look, ModelFacts, ServerFacts, Times
-from bertkit.server.failures import Failure
+from bertkit.server.failures import NO_ROOM, Failure
 from bertkit.server.indexes import Indexes
-from bertkit.server.items import characters_read, num_characters, num_rows
+from bertkit.server.items import num_characters, num_rows
+from bertkit.server.keys import KeyLimits
 from bertkit.server.model_tasks import OF_TOKENIZERS
 from bertkit.server.models import Models, Slot, warming
-from bertkit.server.queue import Entry
+from bertkit.server.parts import Work
 from bertkit.server.settings import ServeSettings
 from bertkit.server.tracing import CURRENT
+from bertkit.server.watch import Watch
 
 ReplyT = TypeVar("ReplyT")
 #: Options that some tasks' requests may have, and of which two requests with other values are computed apart.
 _UNHASHABLE = (list, dict)
 #: Searches at the same time.
 _SEARCHES = 8
+#: Seconds between two tries to get a request into a full queue.
+PAUSE = 0.02
 
 
 class Service:
@@ -35,16 +39,21 @@ class Service:
     def __init__(
         self,
         settings: ServeSettings,
-        observe: Callable[[str, Answer], None] = lambda task, answer: None,
+        watch: Watch = Watch(),  # noqa: B008  (it has no state)
         trace: Trace | None = None,
+        limits: KeyLimits | None = None,
     ) -> None:
-        self.settings = settings
+        self._limits = limits
+        self.settings, self.watch = settings, watch
         self.indexes = Indexes(settings.indexes)
-        self.models = Models(settings, _post, observe, self.indexes.bind, trace=trace)
+        self.models = Models(settings, _post, watch, self.indexes.bind, trace=trace)
         #: Not asyncio's own threads: many slow searches would leave none for the bodies of other requests.
         self._searching = ThreadPoolExecutor(_SEARCHES, "bertkit-search")
         #: Requests that were accepted and are not answered yet.
         self.open_requests = 0
+        #: Requests that wait for room in a queue, and whose turn it is by what they ask.
+        self._waiting = 0
+        self._turns: dict[str, asyncio.Lock] = {}
         #: Set some time after the server was told to stop: then bulk requests take no more lines.
         self.ending = asyncio.Event()
 
@@ -71,7 +80,38 @@ class Service:
         Raises:
             Failure: the call cannot be answered.
         """
-        return await self.submit(call, render, client)
+        try:
+            future = self.submit(call, render, client)
+        except Failure as failure:
+            if not call.wait or failure.cause not in NO_ROOM or self._waiting >= self.settings.max_requests:
+                raise
+            future = await self._once_there_is_room(call, render, client, failure)
+        return await future
+
+    async def _once_there_is_room(
+        self, call: Call, render: Callable[[Answer], ReplyT], client: str, full: Failure
+    ) -> asyncio.Future[ReplyT]:
+        """Submit a call that was refused because the queue is ``full``, in turn with others that wait, too."""
+        loop = asyncio.get_running_loop()
+        seconds, begun = self._seconds_for(call), loop.time()
+        wait = min(call.wait or 0.0, seconds)
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(wait), self._turns.setdefault(call.model or call.task, asyncio.Lock()):
+                while True:
+                    try:
+                        return self.submit(replace(call, timeout=begun + seconds - loop.time()), render, client)
+                    except Failure as failure:
+                        if failure.cause not in NO_ROOM:
+                            raise
+                        full = failure
+                    await asyncio.sleep(PAUSE)
+        except TimeoutError:
+            if wait == seconds:
+                raise Failure("timeout", f"the queue had no room within {seconds:g} seconds") from None
+            raise full from None
+        finally:
+            self._waiting -= 1
 
     def submit(self, call: Call, render: Callable[[Answer], ReplyT], client: str = "") -> asyncio.Future[ReplyT]:
         """The same without waiting: the answer to come, or a Failure. Where it is cancelled, the work is dropped.
@@ -80,54 +120,52 @@ class Service:
             Failure: the call was not accepted.
         """
         self._check(call)
+        if self._limits is not None:
+            self._limits.check_tokens(client)
         if call.task == "search":
             return self._search(call, render, client)
         batcher = self.models.batcher_for(call)
-        read = sum(characters_read(item, call.task, call.options) for item in call.items)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ReplyT] = loop.create_future()
-        now = time.monotonic()
         seconds = self._seconds_for(call)
-        entry = Entry(
-            Work(
-                call,
-                None if batcher.cache is None else _hashable(call.items),
-                num_characters(call.items),
-                read,
-                render,
-                future,
-                CURRENT.get(),
-            ),
-            key=(call.task, call.overflow, *((name, _hashable(value)) for name, value in call.options.items())),
-            tokens=0 if call.task in OF_TOKENIZERS else batcher.tokens_in(call, read),
-            client=client,
-            arrived=now,
-            deadline=now + seconds,
-            bulk=call.bulk,
-        )
-        if batcher.cache is not None and (known := batcher.cache.get((entry.key, entry.payload.items))) is not None:
-            outcome = batcher.rendered(entry.payload, known, Times(queue=0.0, compute=0.0, total=0.0))
-            if isinstance(outcome, Exception):
-                raise outcome
-            future.set_result(outcome)
-            return future
+        key = (call.task, call.overflow, *((name, _hashable(value)) for name, value in call.options.items()))
+        work = Work(call, None, num_characters(call.items), self._counted(render, client), future, CURRENT.get())
+        if batcher.cache is not None:
+            work.digest = digest_of(key, call.items)
+            if (known := batcher.cache.get(work.digest)) is not None:
+                outcome = batcher.rendered(work, known, Times(queue=0.0, compute=0.0, total=0.0))
+                if isinstance(outcome, Exception):
+                    raise outcome
+                future.set_result(outcome)
+                return future
         try:
-            batcher.submit(entry)
+            batcher.add(work, key, client, seconds)
         except Failure:
             if (newer := self.models.batcher_for(call)) is batcher:
                 raise
-            newer.submit(entry)  # the model has just been loaded again
+            newer.add(work, key, client, seconds)  # the model has just been loaded again
         self.open_requests += 1
-        timer = loop.call_later(seconds, _expire, entry, future, seconds)
+        timer = loop.call_later(seconds, _expire, future, seconds)
 
         def done(future: asyncio.Future[ReplyT]) -> None:
-            entry.gone = True
+            work.drop()
             timer.cancel()
             self.open_requests -= 1
             _note(future)
 
         future.add_done_callback(done)
         return future
+
+    def _counted(self, render: Callable[[Answer], ReplyT], client: str) -> Callable[[Answer], ReplyT]:
+        """The same, and the tokens of the answer are counted for the client's key."""
+        if (limits := self._limits) is None:
+            return render
+
+        def counted(answer: Answer) -> ReplyT:
+            limits.spend(client, sum(answer.tokens))
+            return render(answer)
+
+        return counted
 
     def self_test(self, slot: Slot, batcher: Batcher) -> asyncio.Future[Answer]:
         """Ask a model a question to see whether it still computes; returns the pending outcome.
@@ -142,10 +180,8 @@ class Service:
         call = Call(task=task, items=items)
         outcome: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         outcome.add_done_callback(_note)
-        read = sum(characters_read(item, task, {}) for item in items)
-        work = Work(call, None, num_characters(items), read, lambda answer: answer, outcome)
-        tokens = batcher.tokens_in(call, read)
-        batcher.submit(Entry(work, key=("self-test",), tokens=tokens, client="", arrived=time.monotonic()))
+        work = Work(call, None, num_characters(items), lambda answer: answer, outcome)
+        batcher.add(work, ("self-test",), "", None)
         return outcome
 
     def _search(self, call: Call, render: Callable[[Answer], ReplyT], client: str) -> asyncio.Future[ReplyT]:
@@ -236,8 +272,7 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, _UNHASHABLE) else value
 
 
-def _expire(entry: Entry[Work], future: asyncio.Future[Any], seconds: float) -> None:
-    entry.gone = True
+def _expire(future: asyncio.Future[Any], seconds: float) -> None:
     if not future.done():
         future.set_exception(Failure("timeout", f"no answer within {seconds:g} seconds"))
 

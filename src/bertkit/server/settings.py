@@ -36,7 +36,11 @@ class ServerOptions(Settings):
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads per computation; default: one per core")
     workers: int = Field(1, ge=1, le=1024, description="processes, which share the weights")
     api_key: str | None = Field(None, min_length=1, description="key that clients must send")
-    api_keys_file: Path | None = Field(None, description="file of accepted keys, one per line")
+    api_keys_file: Path | None = Field(
+        None,
+        description="file of accepted keys, one per line, each perhaps with limits: "
+        "KEY requests_per_minute=60 tokens_per_minute=100000",
+    )
     admin_key: str | None = Field(
         None, min_length=8, description="key for /admin/reload and /admin/models, which are off without one"
     )
@@ -47,9 +51,14 @@ class ServerOptions(Settings):
     playground: bool = Field(False, description="serve a page at /playground for trying the models")
     mcp: bool = Field(False, description="also offer the tools of 'bertkit mcp' at /mcp; needs bertkit[mcp]")
     max_batch_tokens: int = Field(4096, ge=16, le=1 << 22, description="tokens computed together")
-    max_queue_tokens: int = Field(65_536, ge=16, le=1 << 30, description="tokens that may wait for a model")
+    max_queue_tokens: int = Field(
+        65_536,
+        ge=16,
+        le=1 << 30,
+        description="tokens that may wait for a model, and of one text; a larger request counts as half of them",
+    )
     max_requests: int = Field(1024, ge=1, le=1 << 20, description="requests that may wait for a model")
-    max_items: int = Field(256, ge=1, le=1 << 20, description="texts per request")
+    max_items: int = Field(2048, ge=1, le=1 << 20, description="texts per request, as many as OpenAI takes")
     max_bulk_lines: int = Field(512, ge=1, le=1 << 20, description="lines of a bulk request read ahead")
     max_body_bytes: int = Field(4_000_000, ge=1024, le=1 << 30, description="bytes of a request body")
     max_connections: int = Field(20_000, ge=1, le=1 << 20, description="connections open at once")

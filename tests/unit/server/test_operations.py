@@ -8,6 +8,7 @@ import shutil
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -98,7 +99,33 @@ def test_metrics_count_what_happened(tmp_path: Path) -> None:
     assert found["bertkit_requests_total", "/v1/embed", "422"] == 1
     assert found["bertkit_tokens_total", "vectors"] == 15
     assert found["bertkit_batcher_requests_total", "vectors"] == 3
+    assert found["bertkit_rejected_total", "empty"] == found["bertkit_rejected_total", "no_route"] == 1
+    assert found["bertkit_batch_tokens_sum",] == found["te_batch_next_tokens_sum",] == 15
+    assert (found["te_request_count",], found["te_request_success",], found["te_request_duration_count",]) == (4, 3, 3)
+    assert (found["te_batch_next_size_sum",], found["te_queue_size",]) == (3, 0)
     assert not any("nowhere" in label for key in found for label in key)
+
+
+def test_a_queue_that_is_full_of_tokens_or_of_requests_is_not_ready(tmp_path: Path) -> None:
+    texts = [f"{number} the film was good ." for number in range(30)]  # 8 tokens each
+    for settings, cause in (({"max_queue_tokens": 300}, "queue_tokens"), ({"max_requests": 2}, "queue_requests")):
+        with serving(*save_models(tmp_path, ("vectors",)), max_batch_tokens=16, **settings) as (app, address):
+            batcher = app.service.models.slots["vectors"].batcher
+            assert batcher is not None
+            with ThreadPoolExecutor(2) as pool, batcher.model._lock:  # nothing is computed
+                assert ask(address, "/ready").status == 200
+                sent = [pool.submit(ask, address, "/v1/embed", {"input": texts[:25]}) for _ in range(2)]
+                deadline = time.monotonic() + 30
+                while batcher.queue.requests < 2 and time.monotonic() < deadline:
+                    time.sleep(0.005)
+                reply = ask(address, "/ready")
+                assert (reply.status, reply.body["reason"]) == (503, "the queue of vectors is full")
+                assert ask(address, "/v1/embed", {"input": texts}).status == 429
+                page = ask(address, "/metrics").body.decode()
+                assert f'bertkit_rejected_total{{cause="{cause}"}} 1.0' in page
+                assert "te_queue_size 0.0" not in page
+            assert [future.result().status for future in sent] == [200] * 2
+            assert ask(address, "/ready").status == 200
 
 
 def test_info_says_what_answers(server: Any) -> None:
@@ -307,6 +334,9 @@ def test_the_same_request_is_answered_from_the_cache_until_the_model_changes(tmp
         other = ask(address, "/v1/embed", {**FILM, "model": "vectors", "normalize": True})
         assert other.results != first.results
         assert (batcher().counts.requests, batcher().cache.hits) == (2, 1)
+        page = ask(address, "/metrics").body.decode()
+        assert 'bertkit_cache_hits_total{model="vectors"} 1.0' in page
+        assert 'bertkit_cache_misses_total{model="vectors"} 2.0' in page
         for number in range(300):
             ask(address, "/v1/embed", {"input": f"film {number}", "model": "vectors"})
         assert batcher().cache.num_bytes <= 100_000

@@ -29,7 +29,7 @@ ENTRIES = st.lists(
 
 def filled(entries: list[Entry[int]]) -> RequestQueue[int]:
     queue: RequestQueue[int] = RequestQueue(1 << 20, 1 << 20)
-    assert all(map(queue.offer, entries))
+    assert all(queue.offer(entry) for entry in entries)
     return queue
 
 
@@ -72,6 +72,37 @@ def test_a_client_with_much_work_does_not_hold_up_another() -> None:
     assert any(entry.client == "modest" for entry in queue.take(MOST, 0.0).batch)
 
 
+@given(st.lists(st.tuples(st.sampled_from("xyz"), st.lists(st.integers(1, 60), min_size=1, max_size=6)), max_size=12))
+def test_parts_keep_their_order_and_a_request_waits_until_its_last_part_is_taken(
+    requests: list[tuple[str, list[int]]],
+) -> None:
+    queue: RequestQueue[tuple[int, int]] = RequestQueue(1 << 20, 1 << 20)
+    for number, (client, sizes) in enumerate(requests):
+        parts = [Entry((number, part), "a", size, client, 0.0) for part, size in enumerate(sizes)]
+        for entry in parts[:-1]:
+            entry.last = False
+        assert queue.offer(*parts)
+    missing = {number: len(sizes) for number, (_, sizes) in enumerate(requests)}
+    seen: list[tuple[int, int]] = []
+    while len(queue):
+        taken = queue.take(MOST, 0.0)
+        seen += [entry.payload for entry in taken.batch]
+        for entry in taken.batch:
+            missing[entry.payload[0]] -= 1
+        assert len(queue) == sum(map(bool, missing.values()))
+        queue.finished(taken.batch)
+    assert (queue.tokens, queue.charged) == (0, 0)
+    for number, (_, sizes) in enumerate(requests):
+        assert [part for request, part in seen if request == number] == list(range(len(sizes)))
+
+
+def test_a_request_of_many_parts_does_not_hold_up_another_of_its_client() -> None:
+    queue: RequestQueue[int] = RequestQueue(1 << 20, 1 << 20)
+    assert queue.offer(*[Entry(number, "a", MOST, "x", 0.0, last=number == 99) for number in range(100)])
+    assert queue.offer(Entry(-1, "a", MOST, "x", 0.0))
+    assert [queue.take(MOST, 0.0).batch[0].payload for _ in range(3)] == [0, -1, 1]
+
+
 def test_bulk_work_waits_but_does_not_starve() -> None:
     queue = filled([Entry(number, "a", MOST, "x", 0.0) for number in range(100)])
     queue.offer(Entry(-1, "b", 10, "y", 0.0, bulk=True))
@@ -80,16 +111,34 @@ def test_bulk_work_waits_but_does_not_starve() -> None:
     assert places == [BULK_EVERY - 1]
 
 
-def test_a_full_queue_says_so_and_takes_one_that_is_larger_than_itself_only_when_empty() -> None:
-    queue: RequestQueue[int] = RequestQueue(100, 2)
-    assert queue.offer(Entry(0, "a", 500, "x", 0.0))
-    assert not queue.offer(Entry(1, "a", 1, "x", 0.0))
+def test_a_full_queue_says_so_and_what_is_being_computed_counts() -> None:
+    queue: RequestQueue[int] = RequestQueue(100, 3)
+    assert all(queue.offer(Entry(number, "a", 50, "x", 0.0)) for number in range(2))
+    assert not queue.offer(Entry(2, "a", 1, "x", 0.0))
+    assert (queue.lacks(1), queue.fullness) == ("tokens", 1.0)
     taken = queue.take(MOST, 0.0)
-    assert not queue.offer(Entry(1, "a", 1, "x", 0.0)), "what is being computed counts"
+    assert not queue.offer(Entry(2, "a", 1, "x", 0.0)), "what is being computed counts"
     queue.finished(taken.batch)
-    assert queue.offer(Entry(2, "a", 1, "x", 0.0))
-    assert queue.offer(Entry(3, "a", 1, "x", 0.0))
-    assert not queue.offer(Entry(4, "a", 1, "x", 0.0)), "as many requests as may wait"
+    assert all(queue.offer(Entry(number, "a", 1, "x", 0.0)) for number in range(3))
+    assert not queue.offer(Entry(6, "a", 1, "x", 0.0)), "as many requests as may wait"
+    assert (queue.lacks(1), queue.fullness) == ("requests", 1.0)
+
+
+def test_a_request_that_is_larger_than_the_queue_leaves_room_for_others() -> None:
+    queue: RequestQueue[int] = RequestQueue(100, 10)
+    parts = [Entry(number, "a", 30, "x", 0.0, last=number == 9) for number in range(10)]
+    assert queue.offer(*parts)
+    assert (queue.tokens, queue.charged, queue.requests) == (300, 50, 1)
+    assert queue.offer(Entry(10, "a", 40, "y", 0.0))
+    assert not queue.offer(*[Entry(number, "a", 30, "z", 0.0, last=number == 1) for number in range(2)])
+    assert (queue.tokens, queue.requests) == (340, 2), "of a request that is refused nothing is left"
+    batches = []
+    while len(queue):
+        batches.append(queue.take(MOST, 0.0).batch)
+        queue.finished(batches[-1])
+    assert [entry.client for entry in batches[0]].count("y") == 1
+    assert [entry.payload for batch in batches for entry in batch if entry.client == "x"] == list(range(10))
+    assert (queue.tokens, queue.charged, queue.requests) == (0, 0, 0)
 
 
 def test_how_long_the_queue_takes_comes_from_its_batches() -> None:

@@ -20,6 +20,10 @@ class Request(Body):
     timeout: Annotated[
         float | None, Field(ge=0.001, le=3600, description="seconds after which the answer is not wanted any more")
     ] = None
+    wait: Annotated[
+        float | None,
+        Field(ge=0, le=3600, description="seconds to wait for room where the queue is full, in place of 429"),
+    ] = None
     priority: Annotated[
         Literal["interactive", "bulk"], Field(description="bulk work waits behind interactive requests")
     ] = "interactive"
@@ -30,7 +34,7 @@ class Request(Body):
     def call(self, task: Task, items: Sequence[Any], overflow: Overflow | None = None, **options: Any) -> Call:
         """The call, without options that were not given."""
         call = call_of(task, items, getattr(self, "model", None), overflow, **options)
-        return replace(call, timeout=self.timeout, bulk=self.priority == "bulk")
+        return replace(call, timeout=self.timeout, wait=self.wait, bulk=self.priority == "bulk")
 
     def reply(self, answer: Answer, results: Sequence[Any], **more: Any) -> Reply:
         """The results with what is said of every answer."""

@@ -25,6 +25,7 @@ from bertkit.server.http.exchange import (
     refused,
     send_reply,
     timeout_of,
+    wait_of,
 )
 from bertkit.server.service import Service
 
@@ -90,9 +91,15 @@ class Adapter:
         return Failure("no_route", f"there is no {scope['method']} {path:.200}; /openapi.json lists what there is")
 
     async def _read(self, found: Choices, scope: Scope, receive: Receive) -> tuple[Dialect, Route, Body]:
-        self._service.check_room()  # before work is put into a request that cannot be taken
+        by_field = any(route.body and "wait" in route.body.model_fields for _, route, _ in found)
+        waits = wait_of(scope) is not None
+        if not waits and not by_field:
+            self._service.check_room()  # before work is put into a request that cannot be taken
         check_media_type(scope, _MEDIA_TYPES)
-        return await parsed(found, await body_of(scope, receive, self._settings))
+        raw = await body_of(scope, receive, self._settings)
+        if not waits and by_field and b'"wait"' not in raw:
+            self._service.check_room()
+        return await parsed(found, raw)
 
     async def _reply(self, dialect: Dialect, route: Route, asked: Asked, scope: Scope, receive: Receive) -> Reply:
         if route.needs_facts:
@@ -105,6 +112,8 @@ class Adapter:
             return reply
         if (seconds := timeout_of(scope)) is not None:
             call = replace(call, timeout=seconds if call.timeout is None else min(seconds, call.timeout))
+        if (seconds := wait_of(scope)) is not None:
+            call = replace(call, wait=seconds if call.wait is None else min(seconds, call.wait))
         return await self._computed(dialect, call, planned, scope, receive)
 
     def _known_facts(self, name: str | None) -> ModelFacts:

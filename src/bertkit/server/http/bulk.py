@@ -29,11 +29,9 @@ from bertkit.server.http.exchange import (
     refused,
     timeout_of,
 )
-from bertkit.server.service import Service
+from bertkit.server.service import PAUSE, Service
 
 _MEDIA_TYPES = (NDJSON, "application/jsonl", "application/json-lines", "application/x-jsonlines")
-#: Seconds between two tries to get a line into a full queue.
-_PAUSE = 0.02
 #: Seconds that a client has to stop sending, after it was told that no more lines are read.
 _FAREWELL = 1.0
 #: Answers are sent together up to so many bytes.
@@ -158,7 +156,7 @@ class _Lines:
             await self._sent(b"".join(parts), more=True)
         end = asyncio.get_running_loop().time() + _FAREWELL
         while self._more and asyncio.get_running_loop().time() < end:  # what it still sends would break the connection
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(PAUSE)
         await self._sent(b"", more=False)
 
     async def _sent(self, body: bytes, *, more: bool) -> None:
@@ -217,7 +215,7 @@ class _Lines:
                     late = asyncio.get_running_loop().time() > end
                     if late or failure.kind not in ("overloaded", "not_ready"):
                         raise
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(PAUSE)
         except Exception as error:
             return failure_of(error)
 

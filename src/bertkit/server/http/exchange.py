@@ -22,12 +22,14 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+#: Where a scope holds what counts refusals.
+REJECTED = "bertkit.rejected"
 #: The routes of one method and path, of which the keys of the body choose.
 Choices = Sequence[tuple[Dialect, Route, frozenset[str]]]
 #: Bodies of more bytes are parsed in a thread, because they would hold up the event loop.
 _LARGE = 100_000
-#: Seconds before its deadline as a client writes them; see :func:`timeout_of`.
-_TIMEOUT = re.compile(rb"(\d+(?:\.\d+)?)\s*(ms|s)?")
+#: Seconds as a client writes them; see :func:`timeout_of`.
+_SECONDS = re.compile(rb"(\d+(?:\.\d+)?)\s*(ms|s)?")
 
 #: Types of JSON's values, and what pydantic says of objects, in plain words.
 _KINDS = {list: "a list", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
@@ -90,14 +92,23 @@ def client_of(scope: Scope) -> str:
 
 def timeout_of(scope: Scope) -> float | None:
     """Seconds, of ``X-Request-Timeout``: a number of seconds, or with ``ms`` of milliseconds."""
-    said = header(scope, b"x-request-timeout")
+    return _seconds_of(scope, "X-Request-Timeout")
+
+
+def wait_of(scope: Scope) -> float | None:
+    """Seconds that a request waits for room where the queue is full, of ``X-Queue-Wait``, written as the other."""
+    return _seconds_of(scope, "X-Queue-Wait")
+
+
+def _seconds_of(scope: Scope, name: str) -> float | None:
+    said = header(scope, name.lower().encode())
     if not said:
         return None
-    found = _TIMEOUT.fullmatch(said.strip())
+    found = _SECONDS.fullmatch(said.strip())
     seconds = 0.0 if found is None else float(found[1]) / (1000 if found[2] == b"ms" else 1)
     if not 0 < seconds <= 86_400:
         got = repr(said.decode("latin-1"))
-        raise Failure("invalid", f"X-Request-Timeout must be seconds, above 0 and at most 86,400, got {got:.80}")
+        raise Failure("invalid", f"{name} must be seconds, above 0 and at most 86,400, got {got:.80}")
     return seconds
 
 
@@ -179,7 +190,9 @@ def _place(parts: Sequence[int | str], body: Any) -> tuple[int | str, ...]:
 
 
 def refused(dialect: Dialect, failure: Failure, scope: Scope) -> Reply:
-    """What a client gets in the place of an answer; of a fault of ours the log has more."""
+    """What a client gets in the place of an answer, which is counted; of a fault of ours the log has more."""
+    if (count := scope.get(REJECTED)) is not None:
+        count(failure.cause)
     if failure.kind == "fault":
         shown = "".join(traceback.format_exception(failure.__cause__ or failure))
         say(f"a fault at {scope['method']} {scope['path']}:\n{shown}")

@@ -5,25 +5,33 @@ from __future__ import annotations
 import hmac
 import json
 import time
-from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from bertkit.errors import ConfigError
 from bertkit.server.dialects.route import Dialect
-from bertkit.server.failures import Failure
-from bertkit.server.http.exchange import App, Message, Receive, Scope, Send, client_of, header, send_reply
+from bertkit.server.failures import Cause, Failure
+from bertkit.server.http.exchange import (
+    REJECTED,
+    App,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    client_of,
+    header,
+    refused,
+    send_reply,
+)
+from bertkit.server.keys import ApiKey, KeyLimits, client_of_key
 from bertkit.server.playground.pages import PATHS
 from bertkit.server.settings import ServeSettings
 from bertkit.server.tracing import CURRENT, Tracer
-from bertkit.system.untrusted_files import read_regular
 
 #: What may be read without a key: what those who watch the server ask, and the playground, which asks for the key.
 OPEN_PATHS = frozenset({"/health", "/ready", "/ping", "/metrics", "/"})
 #: Names of this machine, by which browsers of other pages cannot reach it.
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
-_MAX_KEYS_BYTES = 1 << 20
 _MAX_ID, _MAX_PATH = 128, 500
 #: Writes a line of the log.
 Write = Callable[[str], None]
@@ -33,6 +41,8 @@ class Guarded:
     """An application behind the guards.
 
     dialect_of: the dialect of a path, in which a request to it is refused.
+    keys: those that clients may send; none: they need none. limits: of the keys.
+    rejected: counts refusals.
     """
 
     def __init__(
@@ -43,11 +53,15 @@ class Guarded:
         count: Callable[[str, int, float], None],
         write: Write,
         tracer: Tracer | None = None,
+        *,
+        keys: Sequence[ApiKey] = (),
+        limits: KeyLimits | None = None,
+        rejected: Callable[[Cause], None] = lambda cause: None,
     ) -> None:
-        self._tracer = tracer
+        self._tracer, self._limits, self._rejected = tracer, limits, rejected
         self._app, self._settings, self._dialect_of = app, settings, dialect_of
         self._count, self._write = count, write
-        self._keys = [key.encode() for key in _keys(settings)]
+        self._keys = [each.key for each in keys]
         self._admin = None if settings.admin_key is None else settings.admin_key.encode()
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         self._hosts = frozenset(map(str.lower, (*LOCAL, host, *settings.allowed_hosts)))
@@ -56,6 +70,7 @@ class Guarded:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun, status = time.perf_counter(), 0
+        scope[REJECTED] = self._rejected
         number = _id_of(header(scope, b"x-request-id"))
         origin = header(scope, b"origin").decode("latin-1")
         span = self._begin_span(scope)
@@ -81,7 +96,7 @@ class Guarded:
                 self._check_key(scope)
                 await self._app(scope, receive, send_with_id)
         except Failure as failure:
-            reply = self._dialect_of(scope["method"], scope["path"]).refusal(failure)
+            reply = refused(self._dialect_of(scope["method"], scope["path"]), failure, scope)
             await send_reply(reply, send_with_id)
         finally:
             seconds = time.perf_counter() - begun
@@ -125,7 +140,9 @@ class Guarded:
         matches = [hmac.compare_digest(given, key) for key in known]  # all of them, so that time says nothing
         if not any(matches):
             raise Failure("unauthorized", "a key is needed: Authorization: Bearer KEY")
-        scope["bertkit.key"] = f"key {matches.index(True)}"
+        scope["bertkit.key"] = client = client_of_key(matches.index(True))
+        if self._limits is not None and not admin and scope["method"] == "POST":
+            self._limits.take_request(client)
 
     def _log(self, scope: Scope, status: int, seconds: float, number: str) -> None:
         facts = {
@@ -144,16 +161,6 @@ class Guarded:
             self._write("{time} {client} {method} {path} {status} {ms} ms [{id}]".format(**facts))
 
 
-def _keys(settings: ServeSettings) -> Collection[str]:
-    keys = [settings.api_key] if settings.api_key else []
-    if (file := settings.api_keys_file) is not None:
-        lines = read_regular(Path(file), max_bytes=_MAX_KEYS_BYTES).decode().splitlines()
-        keys += [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-        if not keys:
-            raise ConfigError(f"{file} has no key: write one a line")
-    return keys
-
-
 def _without_port(host: str) -> str:
     """The name in a Host header; an address of IPv6 keeps its brackets."""
     if host.startswith("["):
@@ -169,7 +176,8 @@ def _id_of(given: bytes) -> str:
 async def _send_preflight(send: Send) -> None:
     headers: Mapping[bytes, bytes] = {
         b"access-control-allow-methods": b"GET, POST",
-        b"access-control-allow-headers": b"authorization, content-type, x-api-key, x-request-id, x-request-timeout",
+        b"access-control-allow-headers": b"authorization, content-type, x-api-key, x-queue-wait, x-request-id, "
+        b"x-request-timeout",
         b"access-control-max-age": b"600",
     }
     await send({"type": "http.response.start", "status": 204, "headers": list(headers.items())})

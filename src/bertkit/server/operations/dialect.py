@@ -15,7 +15,7 @@ from bertkit.server.operations.health import Health
 from bertkit.server.operations.metrics import Metrics
 from bertkit.server.service import Service
 
-#: Share of the queue's requests from which a server is too full for more.
+#: Share of the queue, of its requests or its tokens, from which a server is too full for more.
 FULL = 0.95
 Answering = Callable[[], Awaitable[Reply]]
 
@@ -72,7 +72,7 @@ class Operations:
         if failed := [facts.name for facts in models.facts() if facts.state == "failed"]:
             return f"models that could not be loaded: {', '.join(failed)}"
         for slot in models.slots.values():
-            if slot.batcher is not None and len(slot.batcher.queue) > FULL * slot.batcher.queue.max_requests:
+            if slot.batcher is not None and slot.batcher.queue.fullness > FULL:
                 return f"the queue of {slot.name} is full"
         return None
 

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
 
 from bertkit.server.calls import Answer
+from bertkit.server.failures import Cause
 from bertkit.server.models import Models
 from bertkit.server.operations.board import Board
+from bertkit.server.watch import Watch
 
 #: Seconds, each 1.5 times the one before, as text-embeddings-inference has them.
 _SECONDS = tuple(1e-4 * 1.7**step for step in range(24))
+#: Those of text-embeddings-inference under its own names, and its powers of 2.
+_THEIR_SECONDS = tuple(1.5e-5 * 1.5**step for step in range(35))
+_TOKENS, _TEXTS = (tuple(float(1 << step) for step in range(count)) for count in (18, 12))
+#: Causes for which a request is refused before it is known what it asks of a model.
+_BEFORE: frozenset[Cause] = frozenset(
+    {
+        "malformed",
+        "body_too_large",
+        "media_type",
+        "unauthorized",
+        "forbidden",
+        "no_route",
+        "method",
+        "key_requests",
+        "key_tokens",
+    }
+)
 _PATHS = 200
 #: Seconds between two times that a worker tells the others what it has counted.
 EVERY = 1.0
 
 
-class Metrics:
-    """What happened so far; :meth:`text` is a page for Prometheus."""
+class Metrics(Watch):
+    """What happened so far; :meth:`text` is a page for Prometheus.
+
+    ``te_...`` are the names of text-embeddings-inference, for boards and scalers that ask for them.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -39,6 +61,20 @@ class Metrics:
         )
         self._tokens = Counter("bertkit_tokens", "Tokens that were computed.", ("model",), registry=self.registry)
         self._truncated = Counter("bertkit_truncated", "Texts that were cut.", ("model",), registry=self.registry)
+        self._rejected = Counter(
+            "bertkit_rejected", "Requests that were not answered, by cause.", ("cause",), registry=self.registry
+        )
+        self._batch_tokens = Histogram(
+            "bertkit_batch_tokens", "Tokens of a batch.", registry=self.registry, buckets=_TOKENS
+        )
+        self._their_duration = Histogram(
+            "te_request_duration", "Seconds of answered requests.", registry=self.registry, buckets=_THEIR_SECONDS
+        )
+        self._their_tokens = Histogram(
+            "te_batch_next_tokens", "Tokens of a batch.", registry=self.registry, buckets=_TOKENS
+        )
+        self._their_size = Histogram("te_batch_next_size", "Texts of a batch.", registry=self.registry, buckets=_TEXTS)
+        self.registry.register(_Counted(self._their_duration, self._rejected))
         self._known: set[str] = set()
         self._board: Board | None = None
         self._place = 0
@@ -65,8 +101,19 @@ class Metrics:
         self._requests.labels(path, str(status)).inc()
         self._duration.observe(seconds)
 
+    def batch(self, texts: int, tokens: int) -> None:
+        """Count a batch."""
+        self._batch_tokens.observe(tokens)
+        self._their_tokens.observe(tokens)
+        self._their_size.observe(texts)
+
+    def rejected(self, cause: Cause) -> None:
+        """Count a request that was not answered."""
+        self._rejected.labels(cause).inc()
+
     def answer(self, task: str, answer: Answer) -> None:
         """Count an answer."""
+        self._their_duration.observe(answer.times.total)
         self._phases.labels(task, "queue").observe(answer.times.queue)
         self._phases.labels(task, "compute").observe(answer.times.compute)
         if answer.times.encode:
@@ -94,6 +141,29 @@ class _Sums(CollectorRegistry):
         yield from self._board.metrics()
 
 
+class _Counted:
+    """Counts that text-embeddings-inference has under names without ``_total``, of what is counted already."""
+
+    def __init__(self, answered: Histogram, rejected: Counter) -> None:
+        self._answered, self._rejected = answered, rejected
+
+    def collect(self) -> Iterator[Metric]:
+        good = sum(value for name, _, value in _samples(self._answered.collect()) if name.endswith("_count"))
+        bad = sum(
+            value
+            for name, labels, value in _samples(self._rejected.collect())
+            if name.endswith("_total") and labels["cause"] not in _BEFORE
+        )
+        yield UntypedMetricFamily("te_request_count", "Requests to models, answered or not.", good + bad)
+        yield UntypedMetricFamily("te_request_success", "Requests to models that were answered.", good)
+
+
+def _samples(metrics: Iterable[Metric]) -> Iterator[tuple[str, dict[str, str], float]]:
+    for metric in metrics:
+        for sample in metric.samples:
+            yield sample.name, sample.labels, sample.value
+
+
 class _Batchers:
     """What is read from the batchers when somebody asks."""
 
@@ -114,6 +184,10 @@ class _Batchers:
                 ("failed", "Requests that could not be answered."),
             )
         }
+        hits = CounterMetricFamily("bertkit_cache_hits", "Answers from the cache.", labels=["model"])
+        misses = CounterMetricFamily("bertkit_cache_misses", "Requests that it did not know.", labels=["model"])
+        size = GaugeMetricFamily("bertkit_cache_bytes", "What it holds.", labels=["model"])
+        texts = 0
         for slot in self._models.slots.values():
             if (batcher := slot.batcher) is None:
                 continue
@@ -123,4 +197,10 @@ class _Batchers:
             rate.add_metric(labels, batcher.queue.rate)
             for name, family in counts.items():
                 family.add_metric(labels, getattr(batcher.counts, name))
-        yield from (tokens, requests, rate, *counts.values())
+            texts += batcher.texts_waiting()
+            if (cache := batcher.cache) is not None:
+                hits.add_metric(labels, cache.hits)
+                misses.add_metric(labels, cache.misses)
+                size.add_metric(labels, cache.num_bytes)
+        queue = GaugeMetricFamily("te_queue_size", "Texts that wait.", texts)
+        yield from (tokens, requests, rate, *counts.values(), hits, misses, size, queue)
