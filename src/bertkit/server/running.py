@@ -76,7 +76,6 @@ def uvicorn_server(app: ServerApp) -> Any:
         timeout_graceful_shutdown=math.ceil(settings.grace),
         backlog=_BACKLOG,
         server_header=False,
-        h11_max_incomplete_event_size=65_536,
     )
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext  # which would end the process by the signal in the end
