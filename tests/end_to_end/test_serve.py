@@ -151,6 +151,102 @@ def test_a_server_that_is_stopped_while_it_loads_leaves_its_loader_alone() -> No
         process.kill()
 
 
+#: A server whose models are loaded once a file is there.
+HELD = """
+import sys, time
+from pathlib import Path
+from bertkit.cli import main
+from bertkit.server.models import Models
+load, key = Models.load, Path(sys.argv[1])
+def held(self, slot):
+    while not key.exists():
+        time.sleep(0.01)
+    return load(self, slot)
+Models.load = held
+sys.exit(main(["serve", *sys.argv[2:], "--port", "0"]))
+"""
+
+
+@contextmanager
+def held_server(key: Path, *arguments: str) -> Iterator[Process]:
+    """A server that is loading its models."""
+    command = [sys.executable, "-c", HELD, str(key), *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)
+    assert process.stderr is not None
+    said = [process.stderr.readline()]
+    thread = threading.Thread(target=lambda: said.extend(process.stderr or ()))
+    thread.start()
+    found = re.search(r"listening on (http://\S+);", said[0])
+    assert found is not None, said
+    server = Process(process, found[1], said)
+    try:
+        yield server
+    finally:
+        key.touch()
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        thread.join()
+
+
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.campaign), "2"])
+def test_while_models_are_loaded_it_answers_that_they_are(tmp_path: Path, workers: str) -> None:
+    key = tmp_path / "key"
+    with held_server(key, *save_models(tmp_path, ("vectors",)), "--workers", workers) as server:
+        place = urlsplit(server.address)
+        kept = HTTPConnection(place.hostname or "", place.port, timeout=60)  # open over the change
+        kept.request("GET", "/health")
+        assert kept.getresponse().read() is not None
+        for _ in range(8):  # however connections are spread
+            reply = ask(server.address, "/v1/embed", FILM)
+            assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+            assert reply.body["error"]["type"] == "not_ready"
+            assert ask(server.address, "/ready").body == {"ready": False, "reason": "loading models"}
+        assert ask(server.address, "/health").status == 200
+        assert ask(server.address, "/health", host="evil.example").status == 403
+        if workers == "2":
+            server.process.send_signal(signal.SIGHUP)
+        assert answered(server.address) is not None, "it is still there"
+        key.touch()
+        while ask(server.address, "/ready").status == 503:
+            assert server.process.poll() is None
+        for _ in range(20):
+            assert ask(server.address, "/v1/embed", FILM).status == 200
+        if workers == "2":
+            server.wait_for("reloaded")
+            wait_until(lambda: len(server.workers) == 2)
+        kept.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.campaign)])
+def test_workers_that_do_not_exist_yet_can_be_stopped(tmp_path: Path, number: int) -> None:
+    with held_server(tmp_path / "key", *save_models(tmp_path, ("vectors",)), "--workers", "2") as server:
+        assert ask(server.address, "/ready").status == 503
+        (stand_in,) = server.workers
+        server.process.send_signal(number)
+        assert server.process.wait(20) == 0  # although nothing has been loaded
+        assert not Path(f"/proc/{stand_in}").exists()
+        assert answered(server.address) is None
+
+
+@pytest.mark.campaign
+def test_who_stands_in_for_workers_ends_with_their_supervisor(tmp_path: Path) -> None:
+    with held_server(tmp_path / "key", *save_models(tmp_path, ("vectors",)), "--workers", "2") as server:
+        assert ask(server.address, "/ready").status == 503
+        server.process.kill()
+        wait_until(lambda: answered(server.address) is None)
+
+
+@pytest.mark.campaign
+def test_a_model_that_cannot_be_loaded_ends_workers_before_they_begin(tmp_path: Path) -> None:
+    models = save_models(tmp_path, ("vectors",))
+    (tmp_path / "vectors" / "model.safetensors").write_bytes(b"no")
+    with held_server(tmp_path / "key", *models, "--workers", "2") as server:
+        assert ask(server.address, "/ready").status == 503
+        (tmp_path / "key").touch()
+        assert server.process.wait(20) == 4
+        assert answered(server.address) is None
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_files_that_are_cut_or_overwritten_change_no_answer(tmp_path: Path, workers: str) -> None:
     with served(*save_models(tmp_path, ("vectors",)), "--workers", workers) as server:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -95,6 +96,8 @@ def _run(settings: ServeSettings) -> None:
     from bertkit.server.running import address, curl, listen_apart, run
 
     app = ServerApp(settings)
+    if hasattr(signal, "SIGHUP"):  # a reload that is asked for before the models are read changes nothing
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     listening = listen_apart(settings.host, settings.port, settings.workers)
     place = address(listening[0])
     say(f"listening on {place}; Ctrl-C stops")
@@ -111,15 +114,16 @@ def _run(settings: ServeSettings) -> None:
     if settings.workers > 1:
         from bertkit.server.workers import Supervisor
 
-        Supervisor(lambda: ServerApp(settings), listening).run(ready)
+        settled = Supervisor(app, lambda: ServerApp(settings), listening).run(ready)
     else:
-        run(app, listening[0], ready)
-        if not app.service.models.settled:
-            # A thread is loading a model. It would run on in C while the interpreter is taken apart, which can crash.
-            with contextlib.suppress(OSError):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(0)
+        run(app, listening, ready)
+        settled = app.service.models.settled
+    if not settled:
+        # A thread may be loading a model. It would run on in C while the interpreter is taken apart, which can crash.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(0)
 
 
 def _line(facts: Any) -> str:

@@ -73,12 +73,15 @@ class Models:
         self._guard = ForkSafeLock()
         #: Whether each model has been loaded once, or is when somebody asks for it.
         self._tried = settings.lazy
+        #: Whether another process loads them, in whose place this one asks for patience.
+        self.are_loaded_elsewhere = False
 
     def begin(self) -> None:
         """Start loading, if models are not loaded when somebody asks for them, nor loaded already."""
-        if not self._tried:
+        if self.are_loaded_elsewhere or not self._tried:
             for slot in self.slots.values():
                 slot.facts = replace(slot.facts, state="loading")
+        if not (self.are_loaded_elsewhere or self._tried):
             threading.Thread(target=self.load_all, name="bertkit-loader", daemon=True).start()
 
     def load_all(self) -> bool:
