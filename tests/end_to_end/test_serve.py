@@ -17,13 +17,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bertkit.tasks import csv_task
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.finetuning.several_heads import finetune_heads
+from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_table
 from pipeline_helpers import save_tiny
 from server_helpers import Reply, ask, body_of, free_port, save_models
 
@@ -247,19 +251,38 @@ def test_a_model_that_cannot_be_loaded_ends_workers_before_they_begin(tmp_path: 
         assert answered(server.address) is None
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_files_that_are_cut_or_overwritten_change_no_answer(tmp_path: Path, workers: str) -> None:
-    with served(*save_models(tmp_path, ("vectors",)), "--workers", workers) as server:
-        before = ask(server.address, "/v1/embed", FILM).results
-        weights = tmp_path / "vectors" / "model.safetensors"
-        size = weights.stat().st_size
-        with weights.open("r+b") as file:
-            file.write(os.urandom(size))
-            file.flush()
-            assert ask(server.address, "/v1/embed", FILM).results == before
-            file.truncate(0)
+def run_of_two_heads(folder: Path) -> Path:
+    """A small run of ``bertkit finetune multi``."""
+    tiny_start(folder / "start")
+    write_table(folder / "mood.csv", ("text", "label"), labelled_texts(48, 1), delimiter=",")
+    heads = {name: (csv_task(folder / "mood.csv", label="label"), folder / "mood.csv") for name in ("mood", "tone")}
+    with no_pictures():
+        finetune_heads(heads, folder / "start", folder / "run", FinetuneConfig(**QUICK), cache=None)
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("workers", "route"), [("1", "embed"), ("2", "embed"), pytest.param("2", "analyze", marks=pytest.mark.campaign)]
+)
+def test_files_that_are_cut_or_overwritten_change_no_answer(tmp_path: Path, workers: str, route: str) -> None:
+    """Of a model with one head, and of a run with several."""
+    model = run_of_two_heads(tmp_path) if route == "analyze" else save_tiny(tmp_path / "vectors")
+    with served(str(model), "--workers", workers) as server:
+
+        def answer() -> Any:
+            return ask(server.address, f"/v1/{route}", FILM).results
+
+        before, files = answer(), list(Path(model).rglob("*.safetensors"))
+        assert (len(files) > 2) == (route == "analyze")
+        for weights in files:
+            size = weights.stat().st_size
+            with weights.open("r+b") as file:
+                file.write(os.urandom(size))
+                file.flush()
+                assert answer() == before
+                file.truncate(0)
         for _ in range(4):
-            assert ask(server.address, "/v1/embed", FILM).results == before
+            assert answer() == before
 
 
 def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
