@@ -10,7 +10,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from bertkit.server.dialects import bertkit
-from bertkit.server.dialects.route import Dialect
 from bertkit.server.dialects.table import routes
 from bertkit.server.http.adapter import Adapter
 from bertkit.server.http.exchange import App, Receive, Scope, Send
@@ -40,12 +39,8 @@ class ServerApp:
         self.service = Service(settings, self.metrics.answer, None if self._tracer is None else self._tracer.batch)
         self.metrics.watch(self.service.models)
         table = routes()
-        dialects = {place: found[0][0] for place, found in table.items()}
-
-        def dialect_of(method: str, path: str) -> Dialect:
-            return dialects.get((method, path), bertkit.DIALECT)
-
-        adapter: App = Adapter(self.service, table, bertkit.DIALECT)
+        routing = Adapter(self.service, table, bertkit.DIALECT)
+        adapter: App = routing
         self._mcp: McpOverHttp | None = None
         if settings.mcp:
             from bertkit.server.mcp import McpOverHttp
@@ -54,7 +49,9 @@ class ServerApp:
         description = cache(lambda: describe(table))
         pages = playground() if settings.playground else {}
         self.operations = Operations(adapter, self.service, self.metrics, description, pages)
-        self._guarded = Guarded(self.operations, settings, dialect_of, self.metrics.request, _write, self._tracer)
+        self._guarded = Guarded(
+            self.operations, settings, routing.dialect_of, self.metrics.request, _write, self._tracer
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -80,10 +80,19 @@ class Adapter:
                 return choices, match[1]
         return (), None
 
+    def dialect_of(self, method: str, path: str) -> Dialect:
+        """In whose words a request is refused before its body is read."""
+        found, _ = self._routes_of(method, path)
+        return found[0][0] if found else self._dialect_of_path(path) or self._fallback
+
+    def _dialect_of_path(self, path: str) -> Dialect | None:
+        """Of a path, whatever the method; None: there is no such path."""
+        known = (choices[0][0] for _, pattern, choices in self._patterns if pattern.fullmatch(path))
+        return self._paths.get(path) or next(known, None)
+
     def _no_route(self, scope: Scope) -> Failure:
         path = scope["path"]
-        known = (choices[0][0] for _, pattern, choices in self._patterns if pattern.fullmatch(path))
-        if (dialect := self._paths.get(path) or next(known, None)) is not None:
+        if (dialect := self._dialect_of_path(path)) is not None:
             failure = Failure("method", f"{path} does not take {scope['method']}")
             failure.dialect = dialect
             return failure

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import json
+import socket
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -52,7 +54,10 @@ class Guarded:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         self._hosts = frozenset(map(str.lower, (*LOCAL, host, *settings.allowed_hosts)))
         self._origins = frozenset(settings.allowed_origins)
-        self._any_host = settings.host in ("0.0.0.0", "::") and not settings.allowed_hosts
+        self._on_all_addresses = not settings.host or _is_address(host, unspecified=True)
+        if self._on_all_addresses:
+            own = socket.gethostname().lower()
+            self._hosts |= {own, own.partition(".")[0]}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun, status = time.perf_counter(), 0
@@ -104,8 +109,14 @@ class Guarded:
     def _check_host(self, scope: Scope, origin: str) -> None:
         """Refuse pages of other sites, also those whose name was made to point to this machine (DNS rebinding)."""
         host = header(scope, b"host").decode("latin-1").lower()
-        if not self._any_host and _without_port(host) not in self._hosts:
-            raise Failure("forbidden", f"the Host {host!r:.200} is not allowed here; allow it with --allowed-hosts")
+        name = _without_port(host)
+        if name not in self._hosts and not (self._on_all_addresses and _is_address(name)):
+            advice = (
+                f"allow it with --allowed-hosts {name} or BERTKIT_ALLOWED_HOSTS"
+                if name
+                else "send the name of the server"
+            )
+            raise Failure("forbidden", f"the Host {host!r:.200} is not allowed here: {advice:.300}")
         if origin and origin not in self._origins and origin.partition("://")[2] != host:
             raise Failure(
                 "forbidden", f"pages of {origin!r:.200} are not allowed here; allow them with --allowed-origins"
@@ -159,6 +170,15 @@ def _without_port(host: str) -> str:
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.partition(":")[0]
+
+
+def _is_address(host: str, *, unspecified: bool = False) -> bool:
+    """Whether a Host is an address and no name, so that nobody's DNS can say what it means; or that of all addresses."""
+    try:
+        found = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return found.is_unspecified or not unspecified
 
 
 def _id_of(given: bytes) -> str:
