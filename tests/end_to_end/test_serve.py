@@ -251,6 +251,102 @@ def test_a_model_that_cannot_be_loaded_ends_workers_before_they_begin(tmp_path: 
         assert answered(server.address) is None
 
 
+#: A server with a fault of its own, libraries that warn, and a thread that fails.
+FAULTY = """
+import logging, sys, threading, warnings
+from bertkit.cli import main
+from bertkit.server.batcher import Batcher
+from bertkit.server.models import Models
+computed, load = Batcher._computed, Models.load
+def faulty(self, batch):
+    texts = [item for entry in batch for item in entry.payload.call.items]
+    if "secret" in texts[0]:
+        threading.Thread(target=lambda: int(texts[0])).start()
+        int(texts[0])
+    return computed(self, batch)
+def warned(self, slot):
+    warnings.warn("a warning of\\ntwo lines")
+    logging.getLogger("other").error("an error of a library")
+    return load(self, slot)
+Batcher._computed, Models.load = faulty, warned
+sys.exit(main(["serve", *sys.argv[1:], "--port", "0", "--log", "json"]))
+"""
+
+
+def log_of(*arguments: str, ask_it: Callable[[subprocess.Popen[str], str, Callable[[str], None]], None]) -> list[Any]:
+    """All lines of a server's standard error; ``ask_it`` gets its address, and a function that waits for words."""
+    command = [sys.executable, "-c", FAULTY, *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)
+    said: list[str] = []
+    thread = threading.Thread(target=lambda: said.extend(process.stderr or ()))
+    thread.start()
+
+    def wait_for(words: str) -> None:
+        wait_until(lambda: any(words in line for line in said) or process.poll() is not None)
+
+    try:
+        wait_for("listening on")
+        found = re.search(r"listening on (http://[^;]+);", "".join(said))
+        if found is not None:
+            ask_it(process, found[1], wait_for)
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+    finally:
+        process.kill()
+        thread.join()
+    lines = [json.loads(line) for line in said]
+    assert all(line.keys() >= {"time", "level", "id", "message"} for line in lines)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("workers", "texts"),
+    [
+        ("1", ()),
+        pytest.param("1", ("--log-texts",), marks=pytest.mark.campaign),
+        pytest.param("2", (), marks=pytest.mark.campaign),
+    ],
+)
+def test_every_line_of_a_json_log_is_an_object_and_faults_name_their_request(
+    tmp_path: Path, workers: str, texts: tuple[str, ...]
+) -> None:
+    models = save_models(tmp_path, ("vectors",))
+
+    def ask_it(process: subprocess.Popen[str], address: str, wait_for: Callable[[str], None]) -> None:
+        wait_for("curl")
+        assert ask(address, "/v1/embed", {"input": "a plain word"}, x_request_id="good").status == 200
+        assert ask(address, "/v1/embed", {"input": "a secret word"}, x_request_id="bad").status == 500
+        (tmp_path / "vectors" / "model.safetensors").write_bytes(b"no")
+        process.send_signal(signal.SIGHUP)
+        wait_for("not reloaded" if workers == "2" else "cannot be loaded")
+
+    lines = log_of(*models, "--workers", workers, *texts, ask_it=ask_it)
+    whole = json.dumps(lines)
+    assert {line["level"] for line in lines} == {"info", "warning", "error"}
+    (fault,) = [line for line in lines if "a fault at POST /v1/embed" in line["message"]]
+    assert (fault["id"], fault["level"]) == ("bad", "error")
+    assert "in faulty" in fault["traceback"]
+    assert "ValueError" in fault["traceback"]
+    assert "<lambda>" in next(line for line in lines if "an unhandled ValueError" in line["message"])["traceback"]
+    asked = {line["id"]: line for line in lines if line.get("path") == "/v1/embed"}
+    assert [(asked[name]["status"], asked[name]["level"]) for name in ("good", "bad")] == [
+        (200, "info"),
+        (500, "error"),
+    ]
+    for words in ("a warning of", "an error of a library", "cannot be loaded", "listening on", "curl"):
+        assert words in whole
+    assert ("plain word" in whole, "secret word" in fault["traceback"], "secret word" in whole) == (bool(texts),) * 3
+
+
+def test_a_json_log_says_why_a_server_does_not_start(tmp_path: Path) -> None:
+    models = save_models(tmp_path, ("vectors",))
+    (tmp_path / "vectors" / "model.safetensors").write_bytes(b"no")
+    ended: list[int] = []
+    lines = log_of(*models, "--workers", "2", ask_it=lambda process, address, wait_for: ended.append(process.wait(30)))
+    assert ended == [4]
+    assert "vectors/model.safetensors" in lines[-1]["message"]
+
+
 def run_of_two_heads(folder: Path) -> Path:
     """A small run of ``bertkit finetune multi``."""
     tiny_start(folder / "start")

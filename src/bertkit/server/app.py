@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import AsyncIterator
 from functools import cache
 from typing import TYPE_CHECKING
@@ -49,9 +48,7 @@ class ServerApp:
         description = cache(lambda: describe(table))
         pages = playground() if settings.playground else {}
         self.operations = Operations(adapter, self.service, self.metrics, description, pages)
-        self._guarded = Guarded(
-            self.operations, settings, routing.dialect_of, self.metrics.request, _write, self._tracer
-        )
+        self._guarded = Guarded(self.operations, settings, routing.dialect_of, self.metrics.request, self._tracer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -105,9 +102,3 @@ class ServerApp:
         while True:
             self.metrics.tell()
             await asyncio.sleep(EVERY)
-
-
-def _write(line: str) -> None:
-    """A line of the log; a full disk stops no answer."""
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(line + "\n")

@@ -92,7 +92,7 @@ def mcp_server(service: Service) -> Server[Any]:
             reply = await service.answer(planned.call, planned.render, "mcp")
         except Exception as error:
             failure = failure_of(error)
-            refused(DIALECT, failure, {"method": "tool", "path": params.name})
+            refused(DIALECT, failure, {"method": "tool", "path": params.name}, service.settings)
             return CallToolResult(content=[TextContent(text=failure.message)], is_error=True)
         text = reply.body.decode()
         return CallToolResult(content=[TextContent(text=text)], structured_content=json.loads(text))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.decision import read_decision
 from bertkit.errors import BertkitError, ConfigError, did_you_mean
 from bertkit.inference.run_files import read_scores
+from bertkit.server import log
 from bertkit.server.batcher import Batcher, Post, Trace
 from bertkit.server.calls import Call, ModelFacts, Task
 from bertkit.server.failures import Failure
@@ -21,7 +21,6 @@ from bertkit.server.label_rule import LabelRule
 from bertkit.server.open_model import OpenModel
 from bertkit.server.queue import RequestQueue
 from bertkit.server.settings import ServeSettings, named, thresholds_of
-from bertkit.system.console import say
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.model_sources import resolve
 
@@ -184,8 +183,8 @@ class Models:
                     said = _without_place(str(error), slot.source)
                 else:
                     said = "a fault while it was loaded; the log has more"
-                    say(traceback.format_exc())
-                say(f"the model {slot.name} cannot be loaded: {error}")
+                    log.fault(self._settings, f"a fault while the model {slot.name} was loaded", error)
+                log.write(self._settings, "error", f"the model {slot.name} cannot be loaded: {error}")
                 if before is None:
                     slot.facts = replace(slot.facts, state="failed", error=said)
                 return False

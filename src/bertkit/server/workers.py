@@ -21,10 +21,10 @@ from types import FrameType
 from typing import NoReturn
 
 from bertkit.errors import CheckpointError
+from bertkit.server import log
 from bertkit.server.app import ServerApp
 from bertkit.server.operations.board import Board
 from bertkit.server.running import run
-from bertkit.system.console import say
 
 #: Seconds in which a worker may not die twice, or the supervisor waits before it starts another.
 _PAUSE = 1.0
@@ -159,7 +159,7 @@ class Supervisor:
             self._numbers.pop(worker, None)
             return
         begun, number = self._workers.pop(worker, 0.0), self._numbers.pop(worker)
-        say(f"worker {worker} ended ({_ending(status)}); another one is started")
+        self._say("warning", f"worker {worker} ended ({_ending(status)}); another one is started")
         if time.monotonic() - begun < _PAUSE:
             time.sleep(_PAUSE)
         if not self._stopping:
@@ -172,7 +172,7 @@ class Supervisor:
             if not self._load(app):
                 return
         except CheckpointError as error:
-            say(f"not reloaded: {error}")
+            self._say("error", f"not reloaded: {error}")
             return
         if self._stopping:
             return
@@ -180,7 +180,10 @@ class Supervisor:
         old = list(self._workers)
         self._start_all()
         self._dismiss(old)
-        say("reloaded")
+        self._say("info", "reloaded")
+
+    def _say(self, level: log.Level, message: str) -> None:
+        log.write(self._app.settings, level, message)
 
     def _start_all(self) -> None:
         gc.collect()

@@ -13,6 +13,7 @@ from bertkit.server.dialects.route import JSON, Asked, Body, Dialect, Planned, R
 from bertkit.server.failures import Failure
 from bertkit.server.http.bulk import answer_lines
 from bertkit.server.http.exchange import (
+    TEXTS,
     Choices,
     ClientLeft,
     Receive,
@@ -66,9 +67,9 @@ class Adapter:
         except ClientLeft:
             return
         except Failure as failure:
-            reply = refused(dialect, failure, scope)
+            reply = refused(dialect, failure, scope, self._settings)
         except Exception as error:  # a fault of ours, of which the client learns no more than that
-            reply = refused(dialect, failure_of(error), scope)
+            reply = refused(dialect, failure_of(error), scope, self._settings)
         await send_reply(reply, send)
 
     def _routes_of(self, method: str, path: str) -> tuple[Choices, str | None]:
@@ -112,6 +113,7 @@ class Adapter:
         if isinstance(call, Look):
             reply: Reply = planned.render(self._service.look(call))
             return reply
+        scope[TEXTS] = call.items
         if (seconds := timeout_of(scope)) is not None:
             call = replace(call, timeout=seconds if call.timeout is None else min(seconds, call.timeout))
         return await self._computed(dialect, call, planned, scope, receive)

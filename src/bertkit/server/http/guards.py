@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import json
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -13,9 +12,11 @@ from typing import Any
 from uuid import uuid4
 
 from bertkit.errors import ConfigError
+from bertkit.server import log
 from bertkit.server.dialects.route import Dialect
 from bertkit.server.failures import Failure
-from bertkit.server.http.exchange import App, Message, Receive, Scope, Send, client_of, header, send_reply
+from bertkit.server.http.exchange import ID, TEXTS, App, Message, Receive, Scope, Send, client_of, header, send_reply
+from bertkit.server.log import Level
 from bertkit.server.playground.pages import PATHS
 from bertkit.server.settings import ServeSettings
 from bertkit.server.tracing import CURRENT, Tracer
@@ -27,8 +28,6 @@ OPEN_PATHS = frozenset({"/health", "/ready", "/ping", "/metrics", "/"})
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _MAX_KEYS_BYTES = 1 << 20
 _MAX_ID, _MAX_PATH = 128, 500
-#: Writes a line of the log.
-Write = Callable[[str], None]
 
 
 class Guarded:
@@ -43,12 +42,11 @@ class Guarded:
         settings: ServeSettings,
         dialect_of: Callable[[str, str], Dialect],
         count: Callable[[str, int, float], None],
-        write: Write,
         tracer: Tracer | None = None,
     ) -> None:
         self._tracer = tracer
         self._app, self._settings, self._dialect_of = app, settings, dialect_of
-        self._count, self._write = count, write
+        self._count = count
         self._keys = [key.encode() for key in _keys(settings)]
         self._admin = None if settings.admin_key is None else settings.admin_key.encode()
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -61,7 +59,7 @@ class Guarded:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun, status = time.perf_counter(), 0
-        number = _id_of(header(scope, b"x-request-id"))
+        number = scope[ID] = _id_of(header(scope, b"x-request-id"))
         origin = header(scope, b"origin").decode("latin-1")
         span = self._begin_span(scope)
         trace = header(scope, b"traceparent") if span is None or self._tracer is None else self._tracer.parent(span)
@@ -139,20 +137,18 @@ class Guarded:
         scope["bertkit.key"] = f"key {matches.index(True)}"
 
     def _log(self, scope: Scope, status: int, seconds: float, number: str) -> None:
-        facts = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "id": number,
-            "client": client_of(scope),
-            "method": scope["method"],
-            "path": scope["path"],
-            "status": status,
-            "ms": round(seconds * 1000, 2),
-        }
+        ms, client = round(seconds * 1000, 2), client_of(scope)
+        method, path = scope["method"], scope["path"]
         if self._settings.log == "json":
-            self._write(json.dumps(facts))
+            facts = {"client": client, "method": method, "path": path, "status": status, "ms": ms}
+            if self._settings.log_texts:
+                facts["texts"] = scope.get(TEXTS)
+            level: Level = "info" if status < 400 else "warning" if status < 500 else "error"
+            log.write(self._settings, level, f"{method} {path} {status}", id=number, **facts)
         elif status >= 400 or self._settings.log_requests:
-            facts["path"] = scope["path"].encode("unicode_escape").decode()[:_MAX_PATH]  # no forged lines
-            self._write("{time} {client} {method} {path} {status} {ms} ms [{id}]".format(**facts))
+            when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            path = path.encode("unicode_escape").decode()[:_MAX_PATH]  # no forged lines
+            log.put(f"{when} {client} {method} {path} {status} {ms} ms [{number}]")
 
 
 def _keys(settings: ServeSettings) -> Collection[str]:
@@ -173,7 +169,7 @@ def _without_port(host: str) -> str:
 
 
 def _is_address(host: str, *, unspecified: bool = False) -> bool:
-    """Whether a Host is an address and no name, so that nobody's DNS can say what it means; or that of all addresses."""
+    """Whether a Host is an address, which no DNS says the meaning of; ``unspecified``: that of all addresses."""
     try:
         found = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
     except ValueError:
