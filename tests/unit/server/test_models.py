@@ -6,8 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
+
 from pydantic import ValidationError
 
+from bertkit.errors import ConfigError
 from bertkit.server.app import ServerApp
 from bertkit.server.dialects.bertkit_bodies import Embed
 from bertkit.server.dialects.openai import EmbeddingRequest
