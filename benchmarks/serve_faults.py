@@ -33,6 +33,8 @@ from serving.fault_server import ADMIN, TAINT, Models, prepared, served
 
 #: Most growth of resident memory from the first tenth of the requests to the last.
 MOST_GROWTH = 1.03
+#: Most memory of four workers, of that of one process; what their supervisor has is named beside it.
+MOST_OF_FOUR = 1.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +335,27 @@ async def memory(models: Models, sizes: Sizes, folder: Path) -> Row:
         return Row("memory", tally, tally.unanswered, 0.0, late <= early * MOST_GROWTH, note)
 
 
+async def shared_weights(models: Models, sizes: Sizes, folder: Path) -> Row:
+    """Proportional memory (PSS) of one process, and of four workers with their supervisor, after the same load."""
+    found: dict[int, list[int]] = {}
+    total = Tally()
+    for workers in (1, 4):
+        with served(folder, f"model={models.folder / 'model'}", "--workers", str(workers)) as server:
+            await until(server.ready)
+            load = Load(server.port, models.queries, 64, afresh=True)  # so that every worker gets some
+            await asyncio.sleep(sizes.seconds)
+            own, of_workers = server.proportional_bytes()
+            found[workers] = [own, *of_workers]
+            tally = await load.stop()
+        for name in ("right", "wrong", "refused", "broken", "left"):
+            setattr(total, name, getattr(total, name) + getattr(tally, name))
+    (one,), (supervisor, *four) = found[1], found[4]
+    ratio = sum(four) / one
+    note = f"{sum(four) / 1e6:.0f} MB, {ratio:.2f} of one process ({one / 1e6:.0f}); with the supervisor's "
+    note += f"{supervisor / 1e6:.0f} MB {(supervisor + sum(four)) / one:.2f}"
+    return Row("memory of four workers", total, total.unanswered, 0.0, ratio < MOST_OF_FOUR and len(four) == 4, note)
+
+
 Case = Callable[[Models, Sizes, Path], Awaitable[Row]]
 
 
@@ -352,6 +375,7 @@ CASES: dict[str, Case] = {
     "term-2": _with_workers(terminated, 2),
     "term-bulk": terminated_bulk,
     "log": full_disk,
+    "memory-4": shared_weights,
     "folder": _with_workers(damaged_folder, 1),
     "folder-2": _with_workers(damaged_folder, 2),
 }

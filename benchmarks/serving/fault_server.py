@@ -59,6 +59,10 @@ class Server:
         found = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return [int(number) for number in found.split()]
 
+    def proportional_bytes(self) -> tuple[int, list[int]]:
+        """Memory (PSS) of the process itself, and of each worker: what several share is divided among them."""
+        return _proportional_bytes(self.process.pid), [_proportional_bytes(worker) for worker in self.workers]
+
     def said(self, words: str) -> int:
         """How many lines of the log have these words."""
         return sum(words in line for line in self.log.read_text(errors="replace").splitlines())
@@ -96,6 +100,11 @@ class Server:
 
     async def ended(self) -> float:
         return await until(lambda: self.process.poll() is not None)
+
+
+def _proportional_bytes(process: int) -> int:
+    rollup = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii")
+    return int(rollup.partition("Pss:")[2].split()[0]) * 1024
 
 
 @contextmanager

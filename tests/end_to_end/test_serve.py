@@ -17,13 +17,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bertkit.tasks import csv_task
+from bertkit.training.finetuning.finetune_settings import FinetuneConfig
+from bertkit.training.finetuning.several_heads import finetune_heads
+from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_table
 from pipeline_helpers import save_tiny
 from server_helpers import Reply, ask, body_of, free_port, save_models
 
@@ -151,19 +155,230 @@ def test_a_server_that_is_stopped_while_it_loads_leaves_its_loader_alone() -> No
         process.kill()
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_files_that_are_cut_or_overwritten_change_no_answer(tmp_path: Path, workers: str) -> None:
-    with served(*save_models(tmp_path, ("vectors",)), "--workers", workers) as server:
-        before = ask(server.address, "/v1/embed", FILM).results
-        weights = tmp_path / "vectors" / "model.safetensors"
-        size = weights.stat().st_size
-        with weights.open("r+b") as file:
-            file.write(os.urandom(size))
-            file.flush()
-            assert ask(server.address, "/v1/embed", FILM).results == before
-            file.truncate(0)
+#: A server whose models are loaded once a file is there.
+HELD = """
+import sys, time
+from pathlib import Path
+from bertkit.cli import main
+from bertkit.server.models import Models
+load, key = Models.load, Path(sys.argv[1])
+def held(self, slot):
+    while not key.exists():
+        time.sleep(0.01)
+    return load(self, slot)
+Models.load = held
+sys.exit(main(["serve", *sys.argv[2:], "--port", "0"]))
+"""
+
+
+@contextmanager
+def held_server(key: Path, *arguments: str) -> Iterator[Process]:
+    """A server that is loading its models."""
+    command = [sys.executable, "-c", HELD, str(key), *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)
+    assert process.stderr is not None
+    said = [process.stderr.readline()]
+    thread = threading.Thread(target=lambda: said.extend(process.stderr or ()))
+    thread.start()
+    found = re.search(r"listening on (http://\S+);", said[0])
+    assert found is not None, said
+    server = Process(process, found[1], said)
+    try:
+        yield server
+    finally:
+        key.touch()
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        thread.join()
+
+
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.campaign), "2"])
+def test_while_models_are_loaded_it_answers_that_they_are(tmp_path: Path, workers: str) -> None:
+    key = tmp_path / "key"
+    with held_server(key, *save_models(tmp_path, ("vectors",)), "--workers", workers) as server:
+        place = urlsplit(server.address)
+        kept = HTTPConnection(place.hostname or "", place.port, timeout=60)  # open over the change
+        kept.request("GET", "/health")
+        assert kept.getresponse().read() is not None
+        for _ in range(8):  # however connections are spread
+            reply = ask(server.address, "/v1/embed", FILM)
+            assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+            assert reply.body["error"]["type"] == "not_ready"
+            assert ask(server.address, "/ready").body == {"ready": False, "reason": "loading models"}
+        assert ask(server.address, "/health").status == 200
+        assert ask(server.address, "/health", host="evil.example").status == 403
+        if workers == "2":
+            server.process.send_signal(signal.SIGHUP)
+        assert answered(server.address) is not None, "it is still there"
+        key.touch()
+        while ask(server.address, "/ready").status == 503:
+            assert server.process.poll() is None
+        for _ in range(20):
+            assert ask(server.address, "/v1/embed", FILM).status == 200
+        if workers == "2":
+            server.wait_for("reloaded")
+            wait_until(lambda: len(server.workers) == 2)
+        kept.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.campaign)])
+def test_workers_that_do_not_exist_yet_can_be_stopped(tmp_path: Path, number: int) -> None:
+    with held_server(tmp_path / "key", *save_models(tmp_path, ("vectors",)), "--workers", "2") as server:
+        assert ask(server.address, "/ready").status == 503
+        (stand_in,) = server.workers
+        server.process.send_signal(number)
+        assert server.process.wait(20) == 0  # although nothing has been loaded
+        assert not Path(f"/proc/{stand_in}").exists()
+        assert answered(server.address) is None
+
+
+@pytest.mark.campaign
+def test_who_stands_in_for_workers_ends_with_their_supervisor(tmp_path: Path) -> None:
+    with held_server(tmp_path / "key", *save_models(tmp_path, ("vectors",)), "--workers", "2") as server:
+        assert ask(server.address, "/ready").status == 503
+        server.process.kill()
+        wait_until(lambda: answered(server.address) is None)
+
+
+@pytest.mark.campaign
+def test_a_model_that_cannot_be_loaded_ends_workers_before_they_begin(tmp_path: Path) -> None:
+    models = save_models(tmp_path, ("vectors",))
+    (tmp_path / "vectors" / "model.safetensors").write_bytes(b"no")
+    with held_server(tmp_path / "key", *models, "--workers", "2") as server:
+        assert ask(server.address, "/ready").status == 503
+        (tmp_path / "key").touch()
+        assert server.process.wait(20) == 4
+        assert answered(server.address) is None
+
+
+#: A server with a fault of its own, libraries that warn, and a thread that fails.
+FAULTY = """
+import logging, sys, threading, warnings
+from bertkit.cli import main
+from bertkit.server.batcher import Batcher
+from bertkit.server.models import Models
+computed, load = Batcher._computed, Models.load
+def faulty(self, batch):
+    texts = [item for entry in batch for item in entry.payload.call.items]
+    if "secret" in texts[0]:
+        threading.Thread(target=lambda: int(texts[0])).start()
+        int(texts[0])
+    return computed(self, batch)
+def warned(self, slot):
+    warnings.warn("a warning of\\ntwo lines")
+    logging.getLogger("other").error("an error of a library")
+    return load(self, slot)
+Batcher._computed, Models.load = faulty, warned
+sys.exit(main(["serve", *sys.argv[1:], "--port", "0", "--log", "json"]))
+"""
+
+
+def log_of(*arguments: str, ask_it: Callable[[subprocess.Popen[str], str, Callable[[str], None]], None]) -> list[Any]:
+    """All lines of a server's standard error; ``ask_it`` gets its address, and a function that waits for words."""
+    command = [sys.executable, "-c", FAULTY, *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)
+    said: list[str] = []
+    thread = threading.Thread(target=lambda: said.extend(process.stderr or ()))
+    thread.start()
+
+    def wait_for(words: str) -> None:
+        wait_until(lambda: any(words in line for line in said) or process.poll() is not None)
+
+    try:
+        wait_for("listening on")
+        found = re.search(r"listening on (http://[^;]+);", "".join(said))
+        if found is not None:
+            ask_it(process, found[1], wait_for)
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+    finally:
+        process.kill()
+        thread.join()
+    lines = [json.loads(line) for line in said]
+    assert all(line.keys() >= {"time", "level", "id", "message"} for line in lines)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("workers", "texts"),
+    [
+        ("1", ()),
+        pytest.param("1", ("--log-texts",), marks=pytest.mark.campaign),
+        pytest.param("2", (), marks=pytest.mark.campaign),
+    ],
+)
+def test_every_line_of_a_json_log_is_an_object_and_faults_name_their_request(
+    tmp_path: Path, workers: str, texts: tuple[str, ...]
+) -> None:
+    models = save_models(tmp_path, ("vectors",))
+
+    def ask_it(process: subprocess.Popen[str], address: str, wait_for: Callable[[str], None]) -> None:
+        wait_for("curl")
+        assert ask(address, "/v1/embed", {"input": "a plain word"}, x_request_id="good").status == 200
+        assert ask(address, "/v1/embed", {"input": "a secret word"}, x_request_id="bad").status == 500
+        (tmp_path / "vectors" / "model.safetensors").write_bytes(b"no")
+        process.send_signal(signal.SIGHUP)
+        wait_for("not reloaded" if workers == "2" else "cannot be loaded")
+
+    lines = log_of(*models, "--workers", workers, *texts, ask_it=ask_it)
+    whole = json.dumps(lines)
+    assert {line["level"] for line in lines} == {"info", "warning", "error"}
+    (fault,) = [line for line in lines if "a fault at POST /v1/embed" in line["message"]]
+    assert (fault["id"], fault["level"]) == ("bad", "error")
+    assert "in faulty" in fault["traceback"]
+    assert "ValueError" in fault["traceback"]
+    assert "<lambda>" in next(line for line in lines if "an unhandled ValueError" in line["message"])["traceback"]
+    asked = {line["id"]: line for line in lines if line.get("path") == "/v1/embed"}
+    assert [(asked[name]["status"], asked[name]["level"]) for name in ("good", "bad")] == [
+        (200, "info"),
+        (500, "error"),
+    ]
+    for words in ("a warning of", "an error of a library", "cannot be loaded", "listening on", "curl"):
+        assert words in whole
+    assert ("plain word" in whole, "secret word" in fault["traceback"], "secret word" in whole) == (bool(texts),) * 3
+
+
+def test_a_json_log_says_why_a_server_does_not_start(tmp_path: Path) -> None:
+    models = save_models(tmp_path, ("vectors",))
+    (tmp_path / "vectors" / "model.safetensors").write_bytes(b"no")
+    ended: list[int] = []
+    lines = log_of(*models, "--workers", "2", ask_it=lambda process, address, wait_for: ended.append(process.wait(30)))
+    assert ended == [4]
+    assert "vectors/model.safetensors" in lines[-1]["message"]
+
+
+def run_of_two_heads(folder: Path) -> Path:
+    """A small run of ``bertkit finetune multi``."""
+    tiny_start(folder / "start")
+    write_table(folder / "mood.csv", ("text", "label"), labelled_texts(48, 1), delimiter=",")
+    heads = {name: (csv_task(folder / "mood.csv", label="label"), folder / "mood.csv") for name in ("mood", "tone")}
+    with no_pictures():
+        finetune_heads(heads, folder / "start", folder / "run", FinetuneConfig(**QUICK), cache=None)
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("workers", "route"), [("1", "embed"), ("2", "embed"), pytest.param("2", "analyze", marks=pytest.mark.campaign)]
+)
+def test_files_that_are_cut_or_overwritten_change_no_answer(tmp_path: Path, workers: str, route: str) -> None:
+    """Of a model with one head, and of a run with several."""
+    model = run_of_two_heads(tmp_path) if route == "analyze" else save_tiny(tmp_path / "vectors")
+    with served(str(model), "--workers", workers) as server:
+
+        def answer() -> Any:
+            return ask(server.address, f"/v1/{route}", FILM).results
+
+        before, files = answer(), list(Path(model).rglob("*.safetensors"))
+        assert (len(files) > 2) == (route == "analyze")
+        for weights in files:
+            size = weights.stat().st_size
+            with weights.open("r+b") as file:
+                file.write(os.urandom(size))
+                file.flush()
+                assert answer() == before
+                file.truncate(0)
         for _ in range(4):
-            assert ask(server.address, "/v1/embed", FILM).results == before
+            assert answer() == before
 
 
 def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:

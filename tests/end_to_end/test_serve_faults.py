@@ -18,4 +18,4 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "serve_faults.py"
 def test_faults(what: list[str]) -> None:
     done = subprocess.run([sys.executable, SCRIPT, "--quick", *what], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("| holds") == (1 if what else 13)
+    assert done.stdout.count("| holds") == (1 if what else 14)

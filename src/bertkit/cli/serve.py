@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Group, Parameter
 
 from bertkit.cli.common_options import Common
-from bertkit.errors import CheckpointError, ConfigError, counted, require
+from bertkit.errors import BertkitError, CheckpointError, ConfigError, counted, require
+from bertkit.server import log
 from bertkit.server.settings import ServerOptions, ServeSettings, read_serve_settings
-from bertkit.system.console import say, set_quiet
+from bertkit.system.console import set_quiet
 
 if TYPE_CHECKING:
     from bertkit.server.service import Service
@@ -60,6 +62,13 @@ def serve(
         raise ConfigError("name a model to serve, for example: bertkit serve bertkit-tiny-en")
     if check:
         _check(settings, common)
+    elif settings.log == "json":
+        log.begin(settings)
+        try:
+            _run(settings)
+        except BertkitError as error:
+            log.write(settings, "error", str(error))
+            sys.exit(error.exit_code)
     else:
         _run(settings)
 
@@ -94,32 +103,38 @@ def _run(settings: ServeSettings) -> None:
     from bertkit.server.app import ServerApp
     from bertkit.server.running import address, curl, listen_apart, run
 
+    def tell(message: str) -> None:
+        log.write(settings, "info", message)
+
     app = ServerApp(settings)
+    if hasattr(signal, "SIGHUP"):  # a reload that is asked for before the models are read changes nothing
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     listening = listen_apart(settings.host, settings.port, settings.workers)
     place = address(listening[0])
-    say(f"listening on {place}; Ctrl-C stops")
+    tell(f"listening on {place}; Ctrl-C stops")
 
     def ready(app: ServerApp = app) -> None:
         for facts in app.service.models.facts():
             if facts.state == "ready":
-                say(f"\n{_line(facts)}\n  {curl(place, facts)}")
+                tell(f"\n{_line(facts)}\n  {curl(place, facts)}")
         for index in app.service.indexes.facts():
-            say(f"\n{_index_line(index)}")
+            tell(f"\n{_index_line(index)}")
         if settings.playground:
-            say(f"\nto try them in a browser: {place}/playground")
+            tell(f"\nto try them in a browser: {place}/playground")
 
     if settings.workers > 1:
         from bertkit.server.workers import Supervisor
 
-        Supervisor(lambda: ServerApp(settings), listening).run(ready)
+        settled = Supervisor(app, lambda: ServerApp(settings), listening).run(ready)
     else:
-        run(app, listening[0], ready)
-        if not app.service.models.settled:
-            # A thread is loading a model. It would run on in C while the interpreter is taken apart, which can crash.
-            with contextlib.suppress(OSError):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(0)
+        run(app, listening, ready)
+        settled = app.service.models.settled
+    if not settled:
+        # A thread may be loading a model. It would run on in C while the interpreter is taken apart, which can crash.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(0)
 
 
 def _line(facts: Any) -> str:

@@ -62,8 +62,11 @@ class Analyzer:
         precision: Precision = "auto",
         threads: int | None = None,
         revision: str | None = None,
+        in_memory: bool = False,
     ) -> Analyzer:
         """Load a run of ``bertkit finetune multi``; arguments and errors as for :func:`bertkit.pipeline`.
+
+        ``in_memory``: where the C library computes, no file of the run stays mapped, so that they may change.
 
         Heads that answer questions are left out: they need a question beside the text, see :func:`analyze`.
 
@@ -82,7 +85,13 @@ class Analyzer:
                 "Train some with: bertkit finetune multi"
             )
         classes = {name: workflows[name].model_class for name in known}
-        shared = SharedRows.load(folder, classes, device=device, precision=precision, threads=threads)
+        computing: dict[str, Any] = {
+            "device": device,
+            "precision": precision,
+            "threads": threads,
+            "in_memory": in_memory,
+        }
+        shared = SharedRows.load(folder, classes, **computing)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         heads = {}
         for name, engine in shared.engines().items():

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import AsyncIterator
 from functools import cache
 from typing import TYPE_CHECKING
 
 from bertkit.server.dialects import bertkit
-from bertkit.server.dialects.route import Dialect
 from bertkit.server.dialects.table import routes
 from bertkit.server.http.adapter import Adapter
 from bertkit.server.http.exchange import App, Receive, Scope, Send
@@ -44,12 +42,8 @@ class ServerApp:
         self.service = Service(settings, self.metrics, trace, limits)
         self.metrics.watch(self.service.models)
         table = routes()
-        dialects = {place: found[0][0] for place, found in table.items()}
-
-        def dialect_of(method: str, path: str) -> Dialect:
-            return dialects.get((method, path), bertkit.DIALECT)
-
-        adapter: App = Adapter(self.service, table, bertkit.DIALECT)
+        routing = Adapter(self.service, table, bertkit.DIALECT)
+        adapter: App = routing
         self._mcp: McpOverHttp | None = None
         if settings.mcp:
             from bertkit.server.mcp import McpOverHttp
@@ -61,9 +55,8 @@ class ServerApp:
         self._guarded = Guarded(
             self.operations,
             settings,
-            dialect_of,
+            routing.dialect_of,
             self.metrics.request,
-            _write,
             self._tracer,
             keys=keys,
             limits=limits,
@@ -122,9 +115,3 @@ class ServerApp:
         while True:
             self.metrics.tell()
             await asyncio.sleep(EVERY)
-
-
-def _write(line: str) -> None:
-    """A line of the log; a full disk stops no answer."""
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(line + "\n")

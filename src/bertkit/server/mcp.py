@@ -95,7 +95,8 @@ def mcp_server(service: Service) -> Server[Any]:
             reply = await service.answer(planned.call, planned.render, client)
         except Exception as error:
             failure = failure_of(error)
-            refused(DIALECT, failure, {"method": "tool", "path": params.name, REJECTED: service.watch.rejected})
+            scope = {"method": "tool", "path": params.name, REJECTED: service.watch.rejected}
+            refused(DIALECT, failure, scope, service.settings)
             return CallToolResult(content=[TextContent(text=failure.message)], is_error=True)
         text = reply.body.decode()
         return CallToolResult(content=[TextContent(text=text)], structured_content=json.loads(text))

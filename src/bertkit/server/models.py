@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.decision import read_decision
 from bertkit.errors import BertkitError, ConfigError, did_you_mean
 from bertkit.inference.run_files import read_scores
+from bertkit.server import log
 from bertkit.server.batcher import Batcher, Post, Trace
 from bertkit.server.calls import Call, ModelFacts, Task
 from bertkit.server.failures import Failure
@@ -22,7 +22,6 @@ from bertkit.server.open_model import OpenModel
 from bertkit.server.queue import RequestQueue
 from bertkit.server.settings import ServeSettings, named, thresholds_of
 from bertkit.server.watch import Watch
-from bertkit.system.console import say
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.model_sources import resolve
 
@@ -74,12 +73,15 @@ class Models:
         self._guard = ForkSafeLock()
         #: Whether each model has been loaded once, or is when somebody asks for it.
         self._tried = settings.lazy
+        #: Whether another process loads them, in whose place this one asks for patience.
+        self.are_loaded_elsewhere = False
 
     def begin(self) -> None:
         """Start loading, if models are not loaded when somebody asks for them, nor loaded already."""
-        if not self._tried:
+        if self.are_loaded_elsewhere or not self._tried:
             for slot in self.slots.values():
                 slot.facts = replace(slot.facts, state="loading")
+        if not (self.are_loaded_elsewhere or self._tried):
             threading.Thread(target=self.load_all, name="bertkit-loader", daemon=True).start()
 
     def load_all(self) -> bool:
@@ -182,8 +184,8 @@ class Models:
                     said = _without_place(str(error), slot.source)
                 else:
                     said = "a fault while it was loaded; the log has more"
-                    say(traceback.format_exc())
-                say(f"the model {slot.name} cannot be loaded: {error}")
+                    log.fault(self._settings, f"a fault while the model {slot.name} was loaded", error)
+                log.write(self._settings, "error", f"the model {slot.name} cannot be loaded: {error}")
                 if before is None:
                     slot.facts = replace(slot.facts, state="failed", error=said)
                 return False

@@ -95,8 +95,12 @@ class OpenModel:
         self._making = ForkSafeLock()
         self.analyzer: Analyzer | None = None
         self.tokenizer: PreTrainedTokenizer
+        # Nothing stays mapped, because files may change meanwhile.
+        self._computing: dict[str, Any] = {
+            "device": device, "precision": precision, "threads": threads, "in_memory": True,
+        }  # fmt: skip
         if heads_in(path):
-            self.analyzer = Analyzer.open(path, device=device, precision=precision, threads=threads)
+            self.analyzer = Analyzer.open(path, **self._computing)
             self.head = "analyze"
             first = next(iter(self.analyzer.heads.values())).pipe
             self.engine, self.tokenizer = self.analyzer.shared.encoder, first.tokenizer
@@ -107,10 +111,6 @@ class OpenModel:
             self._pipes[self.head], self.tokenizer = pipe, pipe.tokenizer
             return
         entry = TASKS[self.head]
-        # Nothing stays mapped, because files may change meanwhile.
-        self._computing: dict[str, Any] = {
-            "device": device, "precision": precision, "threads": threads, "in_memory": True,
-        }  # fmt: skip
         pipe = open_checkpoint(path, entry.load(), entry.model_class, None, self._computing)
         if self.head == "text-classification" and pipe.config.num_labels == 1 and not _is_regression(pipe.config):
             self.head = "text-ranking"

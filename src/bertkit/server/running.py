@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -76,7 +76,6 @@ def uvicorn_server(app: ServerApp) -> Any:
         timeout_graceful_shutdown=math.ceil(settings.grace),
         backlog=_BACKLOG,
         server_header=False,
-        h11_max_incomplete_event_size=65_536,
     )
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext  # which would end the process by the signal in the end
@@ -88,7 +87,7 @@ def _stop(app: ServerApp, server: Any, number: int, frame: FrameType | None) -> 
     server.handle_exit(number, frame)
 
 
-def run(app: ServerApp, listening: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
+def run(app: ServerApp, listening: Sequence[socket.socket], ready: Callable[[], None] = lambda: None) -> None:
     """Serve until SIGTERM or SIGINT: what was taken is finished, new requests are refused.
 
     ready: called once, when all models are loaded, or could not be.
@@ -106,7 +105,7 @@ def run(app: ServerApp, listening: socket.socket, ready: Callable[[], None] = la
             else:  # the supervisor reloads
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
-            await server.serve(sockets=[listening])
+            await server.serve(sockets=list(listening))
         finally:
             telling.cancel()
 

@@ -24,7 +24,19 @@ OTHER_NAMES: Mapping[str, str] = {
     "MAX_CLIENT_BATCH_SIZE": "max_items",
     "PAYLOAD_LIMIT": "max_body_bytes",
     "API_KEY": "api_key",
+    "OTLP_ENDPOINT": "otlp_endpoint",
+    "CORS_ALLOW_ORIGIN": "allowed_origins",
+    "JSON_OUTPUT": "log",
+    "DTYPE": "precision",
 }
+#: Their values that are called otherwise here.
+_OTHER_VALUES: Mapping[str, Mapping[str, str]] = {
+    "JSON_OUTPUT": {"true": "json", "1": "json", "false": "text", "0": "text"},
+    "DTYPE": {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"},
+}
+#: Names that other programs use, too, and which are read only where ``MODEL_ID`` says whom they are for: shells and
+#: containers have a HOSTNAME, which would open the server to the network.
+_BESIDE_A_MODEL = frozenset({"HOSTNAME", "OTLP_ENDPOINT", "CORS_ALLOW_ORIGIN", "JSON_OUTPUT", "DTYPE"})
 
 
 class ServerOptions(Settings):
@@ -79,6 +91,9 @@ class ServerOptions(Settings):
         None, description="collector of OpenTelemetry for spans, as http://HOST:4318; needs bertkit[otel]"
     )
     log: Literal["text", "json", "none"] = Field("text", description="log failures as text, or all requests as JSON")
+    log_texts: bool = Field(
+        False, description="texts of clients in the log: of requests as JSON, and in messages of faults"
+    )
     log_requests: bool = Field(False, description="in a text log, also list successful requests")
 
 
@@ -119,16 +134,25 @@ def read_serve_settings(
         found, _ = read_settings_file(file)
         settings_of_table(ServeSettings, found, str(file))
     others = {other for other in OTHER_NAMES if other in environment}
-    if "MODEL_ID" not in others:  # shells and containers have a HOSTNAME, which would open the server to the network
-        others.discard("HOSTNAME")
-    named = {other: name for other, name in OTHER_NAMES.items() if other in others}
-    named |= {
+    if "MODEL_ID" not in others:
+        others -= _BESIDE_A_MODEL
+    variables = {other: name for other, name in OTHER_NAMES.items() if other in others}
+    variables |= {
         PREFIX + name.upper(): name for name in ServeSettings.model_fields if PREFIX + name.upper() in environment
     }
-    for variable, name in named.items():
-        value = {name: _value_of(name, environment[variable])}
+    for variable, name in variables.items():
+        text = environment[variable]
+        value = {name: _value_of(name, _OTHER_VALUES.get(variable, {}).get(text.lower(), text))}
         settings_of_table(ServeSettings, value, f"the environment variable {variable}")
         found |= value
+    if (
+        variables.get("MODEL_ID")
+        and PREFIX + "MODELS" not in variables
+        and (served := environment.get("SERVED_MODEL_NAME"))
+    ):
+        if "/" in served or "=" in served:
+            raise ConfigError(f"SERVED_MODEL_NAME: a model's name has neither '/' nor '=', got {served!r}")
+        found["models"] = tuple(f"{served}={named(model)[1]}" for model in found["models"][:1])
     return ServeSettings(**{**found, **given})
 
 

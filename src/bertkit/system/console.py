@@ -36,6 +36,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 _wording: ContextVar[Callable[[str], str]] = ContextVar("wording", default=str)
+#: Takes what is said in this process, in place of stderr.
+_sink: Callable[[str], None] | None = None
 #: The progress whose bar is on the terminal. There is one per process because there is one terminal.
 _shown: Progress | None = None
 
@@ -43,6 +45,12 @@ _shown: Progress | None = None
 def set_quiet(quiet: bool) -> None:
     """Silence :func:`say` and :class:`Progress` in the current context (``--quiet``); errors are not affected."""
     _quiet.set(quiet)
+
+
+def set_sink(sink: Callable[[str], None] | None) -> None:
+    """Give all messages of this process to ``sink``, and draw no bars; None: they go to stderr again."""
+    global _sink
+    _sink = sink
 
 
 def set_wording(wording: Callable[[str], str]) -> None:
@@ -146,7 +154,7 @@ class Progress:
         now = self._last_advance = time.monotonic()
         if _quiet.get():
             return
-        if sys.stderr is None or not sys.stderr.isatty():
+        if _sink is not None or sys.stderr is None or not sys.stderr.isatty():
             if now - self._last_shown >= LINE_EVERY_S:
                 self._last_shown = now
                 _write(f"{self.line(now)}\n")
@@ -252,6 +260,9 @@ def _new_bar() -> RichProgress:
 
 
 def _write(text: str) -> None:
+    if _sink is not None:
+        _sink(text.rstrip("\n"))
+        return
     if sys.stderr is None:  # closed, or pythonw
         return
     with contextlib.suppress(OSError, ValueError):  # a full log file or a closed terminal must not end a training run

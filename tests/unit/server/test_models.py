@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from bertkit.errors import ConfigError
 from bertkit.server.app import ServerApp
 from bertkit.server.dialects.bertkit_bodies import Embed
 from bertkit.server.dialects.openai import EmbeddingRequest
@@ -94,6 +95,27 @@ def test_a_text_that_is_read_with_several_counts_with_each() -> None:
 def test_a_name_of_the_machine_in_the_environment_does_not_open_the_server() -> None:
     assert read_serve_settings({}, environment={"HOSTNAME": "0.0.0.0"}).host == ServeSettings().host == "127.0.0.1"
     assert read_serve_settings({}, environment={"HOSTNAME": "0.0.0.0", "MODEL_ID": "m"}).host == "0.0.0.0"
+
+
+def test_names_of_text_embeddings_inference_in_the_environment_mean_the_same() -> None:
+    theirs = {
+        "OTLP_ENDPOINT": "http://collector:4318",
+        "CORS_ALLOW_ORIGIN": "https://a.example, https://b.example",
+        "JSON_OUTPUT": "true",
+        "DTYPE": "float16",
+        "SERVED_MODEL_NAME": "ours",
+    }
+    assert read_serve_settings({}, environment=theirs) == ServeSettings(), "they may be meant for others"
+    found = read_serve_settings({}, environment={**theirs, "MODEL_ID": "owner/name"})
+    assert (found.models, found.otlp_endpoint) == (("ours=owner/name",), "http://collector:4318")
+    assert found.allowed_origins == ("https://a.example", "https://b.example")
+    assert (found.log, found.precision) == ("json", "fp16")
+    own = {"BERTKIT_LOG": "none", "BERTKIT_PRECISION": "fp32", "BERTKIT_MODELS": "mine=m"}
+    found = read_serve_settings({}, environment={**theirs, "MODEL_ID": "owner/name", **own})
+    assert (found.log, found.precision, found.models) == ("none", "fp32", ("mine=m",))
+    for name, value in (("DTYPE", "int4"), ("JSON_OUTPUT", "perhaps"), ("SERVED_MODEL_NAME", "owner/name")):
+        with pytest.raises(ConfigError, match=name):
+            read_serve_settings({}, environment={"MODEL_ID": "m", name: value})
 
 
 def test_an_unknown_model_is_named(tmp_path: Path) -> None:

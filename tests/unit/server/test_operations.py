@@ -8,6 +8,7 @@ import shutil
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,44 @@ def test_keys(tmp_path: Path) -> None:
             assert ask(address, path, {"inputs": "a good film"}).status in (401, 405), "asking at / needs a key"
 
 
+KEY = "a key is needed: Authorization: Bearer KEY"
+OURS = {"error": {"type": "unauthorized", "message": KEY}}
+OPENAI = {"error": {"message": KEY, "type": "invalid_request_error", "param": None, "code": "invalid_api_key"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/embed", OURS),
+        ("/models/owner/name", {"error": KEY}),
+        ("/models/x/info", {"error": KEY}),
+        ("/models/x/pipeline/feature-extraction", {"error": KEY}),
+        ("/models/x/embed", b""),
+        ("/embed", b""),
+        ("/v1/models/owner/name", OPENAI),
+        ("/v1/embeddings", OPENAI),
+        ("/nowhere", OURS),
+    ],
+)
+def test_a_missing_key_is_said_as_the_clients_of_the_path_expect(guarded: str, path: str, body: Any) -> None:
+    """Of paths with the name of a model, too; also where they are asked with another method."""
+    for asked in (None, {"inputs": "a"}):
+        missing = ask(guarded, path, asked)
+        assert (missing.status, missing.body) == (401, body)
+        strange = ask(guarded, path, asked, host="evil.example")
+        assert strange.status == 403
+        own = {"error", "error_type"} if body == b"" else body.keys()
+        assert strange.body.keys() == own
+        assert "evil.example" in str(strange.body)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server that asks for a key."""
+    with serving(*save_models(tmp_path_factory.mktemp("guarded"), ("vectors",)), api_key="first") as (_, address):
+        yield address
+
+
 def test_no_admin_without_its_key(tmp_path: Path) -> None:
     models = save_models(tmp_path, ("vectors",))
     with serving(*models) as (_, address):
@@ -64,6 +103,23 @@ def test_pages_of_other_sites_and_rebound_names_are_refused(server: Any) -> None
     assert ask(server.address, "/health", host=same, origin=f"http://{same}").status == 200
     for origin in ("http://evil.example", "null", f"http://localhost:{int(port) + 1}"):
         assert ask(server.address, "/v1/embed", FILM, host=same, origin=origin).status == 403
+
+
+@pytest.mark.parametrize("bound", ["0.0.0.0", "::", "0::0"])
+def test_a_server_on_all_addresses_is_reached_by_addresses_and_known_names_only(tmp_path: Path, bound: str) -> None:
+    settings = {"host": bound, "allowed_hosts": ("models.example.org",)}
+    with serving(*save_models(tmp_path, ("vectors",)), **settings) as (_, address):
+        port = address.rpartition(":")[2]
+        place = f"http://localhost:{port}" if bound == "0.0.0.0" else f"http://[::1]:{port}"
+        own = socket.gethostname()
+        for host in ("localhost", "10.0.0.7", "[::1]", "[fe80::1]", own, own.partition(".")[0], "Models.example.org"):
+            for given in (host, f"{host}:{port}"):
+                assert ask(place, "/health", host=given).status == 200, given
+        for host in ("evil.example", "10.0.0.7.evil.example", "example.org", "bertkit", "::1", "", "1.2.3"):
+            refused = ask(place, "/health", host=host)
+            assert refused.status == 403, host
+        assert "--allowed-hosts 1.2.3 or BERTKIT_ALLOWED_HOSTS" in refused.body["error"]["message"]
+        assert ask(place, "/health", host="evil.example", origin="http://evil.example").status == 403, "rebound"
 
 
 def test_an_allowed_page_gets_the_headers_that_browsers_ask_for(tmp_path: Path) -> None:

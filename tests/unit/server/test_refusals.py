@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -92,6 +93,51 @@ def test_half_a_request_and_nonsense_end_one_connection_only(server: Any) -> Non
     head = b"POST /v1/embed HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
     raw(server.address, head)
     assert raw(server.address, b"\x16\x03\x01nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert ask(server.address, "/v1/embed", {"input": "film", "model": "vectors"}).status == 200
+
+
+HEAD = b"GET /ready HTTP/1.1\r\nhost: localhost\r\n"
+#: A body in chunks, after which further headers follow.
+CHUNKED = b"POST /v1/embed HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (HEAD + b"x: aaaa\r\n" * 99 + b"\r\n", 200),
+        (HEAD + b"x: aaaa\r\n" * 100 + b"\r\n", 431),
+        (HEAD + b"x: " + b"a" * 65_000 + b"\r\n\r\n", 200),
+        (HEAD + b"x: " + b"a" * 66_000 + b"\r\n\r\n", 431),
+        (HEAD + b"x: " + b"a" * 66_000, 431),  # one that has not ended
+        (b"GET /ready?" + b"a" * 65_000 + HEAD.removeprefix(b"GET /ready") + b"\r\n", 200),
+        (b"GET /ready?" + b"a" * 66_000 + HEAD.removeprefix(b"GET /ready") + b"\r\n", 431),
+    ],
+)
+def test_a_head_has_limits(server: Any, head: bytes, status: int) -> None:
+    assert raw(server.address, head).startswith(b"HTTP/1.1 %d " % status)
+
+
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [
+        (HEAD, b"x: aaaa\r\n" * 1000),
+        (HEAD + b"x: ", b"a" * 8000),
+        (b"GET /", b"a" * 8000),
+        (b"", b"\r\n" * 4000),
+        (CHUNKED, b"x: aaaa\r\n" * 1000),
+        (CHUNKED + b"x: ", b"a" * 8000),
+        (HEAD + b"\r\n" + HEAD + b"x: ", b"a" * 8000),  # of the second request
+    ],
+)
+def test_a_head_without_an_end_is_not_read_on(server: Any, begun: bytes, more: bytes) -> None:
+    place, sent, most = urlsplit(server.address), 0, 30_000_000  # far more than lies between two sockets
+    with socket.create_connection((place.hostname, place.port), timeout=30) as connection:
+        connection.sendall(begun)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while sent < most:
+                connection.sendall(more)
+                sent += len(more)
+    assert sent < most
     assert ask(server.address, "/v1/embed", {"input": "film", "model": "vectors"}).status == 200
 
 

@@ -76,7 +76,7 @@ class NativeBackend:
     ) -> None:
         check_options(precision, threads)
         self.path, self.model_class, self.precision, self.threads = path, model_class, precision, threads
-        self.beside = beside or {}
+        self.beside, self.in_memory = beside or {}, in_memory
         library = native_library()
         if library is None:
             raise ConfigError(f"the compiled encoder is not available: {why_not()}")
@@ -92,7 +92,9 @@ class NativeBackend:
         projection = weights.encoder.projection("float32")
         self._projects = projection is not None
         own = (*(() if projection is None else (projection,)), *(layer.matrix for layer in _layers_of(weights)))
-        others = {name: ModelWeights.from_checkpoint(*place) for name, place in self.beside.items()}
+        others = {
+            name: ModelWeights.from_checkpoint(*place, in_memory=in_memory) for name, place in self.beside.items()
+        }
         #: Of the models of the heads beside the encoder.
         self.configs = {name: each.config for name, each in others.items()}
         self._heads = {name: each.head for name, each in others.items() if each.head is not None}
@@ -113,7 +115,8 @@ class NativeBackend:
 
     def __getstate__(self) -> dict[str, Any]:
         """What it was made of, for copies and other processes, which load it anew."""
-        return {name: getattr(self, name) for name in ("path", "model_class", "precision", "threads", "beside")}
+        names = ("path", "model_class", "precision", "threads", "beside", "in_memory")
+        return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]

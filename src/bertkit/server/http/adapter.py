@@ -13,6 +13,7 @@ from bertkit.server.dialects.route import JSON, Asked, Body, Dialect, Planned, R
 from bertkit.server.failures import Failure
 from bertkit.server.http.bulk import answer_lines
 from bertkit.server.http.exchange import (
+    TEXTS,
     Choices,
     ClientLeft,
     Receive,
@@ -67,9 +68,9 @@ class Adapter:
         except ClientLeft:
             return
         except Failure as failure:
-            reply = refused(dialect, failure, scope)
+            reply = refused(dialect, failure, scope, self._settings)
         except Exception as error:  # a fault of ours, of which the client learns no more than that
-            reply = refused(dialect, failure_of(error), scope)
+            reply = refused(dialect, failure_of(error), scope, self._settings)
         await send_reply(reply, send)
 
     def _routes_of(self, method: str, path: str) -> tuple[Choices, str | None]:
@@ -81,10 +82,19 @@ class Adapter:
                 return choices, match[1]
         return (), None
 
+    def dialect_of(self, method: str, path: str) -> Dialect:
+        """In whose words a request is refused before its body is read."""
+        found, _ = self._routes_of(method, path)
+        return found[0][0] if found else self._dialect_of_path(path) or self._fallback
+
+    def _dialect_of_path(self, path: str) -> Dialect | None:
+        """Of a path, whatever the method; None: there is no such path."""
+        known = (choices[0][0] for _, pattern, choices in self._patterns if pattern.fullmatch(path))
+        return self._paths.get(path) or next(known, None)
+
     def _no_route(self, scope: Scope) -> Failure:
         path = scope["path"]
-        known = (choices[0][0] for _, pattern, choices in self._patterns if pattern.fullmatch(path))
-        if (dialect := self._paths.get(path) or next(known, None)) is not None:
+        if (dialect := self._dialect_of_path(path)) is not None:
             failure = Failure("method", f"{path} does not take {scope['method']}")
             failure.dialect = dialect
             return failure
@@ -110,6 +120,7 @@ class Adapter:
         if isinstance(call, Look):
             reply: Reply = planned.render(self._service.look(call))
             return reply
+        scope[TEXTS] = call.items
         if (seconds := timeout_of(scope)) is not None:
             call = replace(call, timeout=seconds if call.timeout is None else min(seconds, call.timeout))
         if (seconds := wait_of(scope)) is not None:

@@ -223,12 +223,12 @@ class _Lines:
         """The answer of the first line that is on the way, as a line."""
         number, size, outcome = self._waiting[0]
         if isinstance(outcome, Failure):
-            reply = refused(self._dialect, outcome, self._scope)
+            reply = refused(self._dialect, outcome, self._scope, self._settings)
         else:
             try:
                 reply = await outcome
             except Failure as failure:
-                reply = refused(self._dialect, failure, self._scope)
+                reply = refused(self._dialect, failure, self._scope, self._settings)
         self._waiting.popleft()
         self._bytes -= size
         self._moved.set()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-import traceback
 from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
+from bertkit.server import log
 from bertkit.server.dialects.route import Body, Dialect, Reply, Route
 from bertkit.server.failures import Failure
 from bertkit.server.settings import ServeSettings
-from bertkit.system.console import say
 from bertkit.system.typed_values import MISSING, Finding, explain
 
 Scope = MutableMapping[str, Any]
@@ -24,6 +23,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 #: Where a scope holds what counts refusals.
 REJECTED = "bertkit.rejected"
+#: Where a scope has the id of its request, and what it asks of a model.
+ID, TEXTS = "bertkit.id", "bertkit.texts"
 #: The routes of one method and path, of which the keys of the body choose.
 Choices = Sequence[tuple[Dialect, Route, frozenset[str]]]
 #: Bodies of more bytes are parsed in a thread, because they would hold up the event loop.
@@ -189,13 +190,13 @@ def _place(parts: Sequence[int | str], body: Any) -> tuple[int | str, ...]:
     return tuple(place)
 
 
-def refused(dialect: Dialect, failure: Failure, scope: Scope) -> Reply:
+def refused(dialect: Dialect, failure: Failure, scope: Scope, settings: ServeSettings) -> Reply:
     """What a client gets in the place of an answer, which is counted; of a fault of ours the log has more."""
     if (count := scope.get(REJECTED)) is not None:
         count(failure.cause)
     if failure.kind == "fault":
-        shown = "".join(traceback.format_exception(failure.__cause__ or failure))
-        say(f"a fault at {scope['method']} {scope['path']}:\n{shown}")
+        error = failure.__cause__ or failure
+        log.fault(settings, f"a fault at {scope['method']} {scope['path']}", error, id=scope.get(ID))
     return (failure.dialect or dialect).refusal(failure)
 
 

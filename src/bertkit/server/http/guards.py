@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hmac
-import json
+import ipaddress
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
+from bertkit.server import log
 from bertkit.server.dialects.route import Dialect
 from bertkit.server.failures import Cause, Failure
 from bertkit.server.http.exchange import (
+    ID,
     REJECTED,
+    TEXTS,
     App,
     Message,
     Receive,
@@ -24,6 +28,7 @@ from bertkit.server.http.exchange import (
     send_reply,
 )
 from bertkit.server.keys import ApiKey, KeyLimits, client_of_key
+from bertkit.server.log import Level
 from bertkit.server.playground.pages import PATHS
 from bertkit.server.settings import ServeSettings
 from bertkit.server.tracing import CURRENT, Tracer
@@ -33,8 +38,6 @@ OPEN_PATHS = frozenset({"/health", "/ready", "/ping", "/metrics", "/"})
 #: Names of this machine, by which browsers of other pages cannot reach it.
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _MAX_ID, _MAX_PATH = 128, 500
-#: Writes a line of the log.
-Write = Callable[[str], None]
 
 
 class Guarded:
@@ -51,7 +54,6 @@ class Guarded:
         settings: ServeSettings,
         dialect_of: Callable[[str, str], Dialect],
         count: Callable[[str, int, float], None],
-        write: Write,
         tracer: Tracer | None = None,
         *,
         keys: Sequence[ApiKey] = (),
@@ -60,18 +62,21 @@ class Guarded:
     ) -> None:
         self._tracer, self._limits, self._rejected = tracer, limits, rejected
         self._app, self._settings, self._dialect_of = app, settings, dialect_of
-        self._count, self._write = count, write
+        self._count = count
         self._keys = [each.key for each in keys]
         self._admin = None if settings.admin_key is None else settings.admin_key.encode()
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         self._hosts = frozenset(map(str.lower, (*LOCAL, host, *settings.allowed_hosts)))
         self._origins = frozenset(settings.allowed_origins)
-        self._any_host = settings.host in ("0.0.0.0", "::") and not settings.allowed_hosts
+        self._on_all_addresses = not settings.host or _is_address(host, unspecified=True)
+        if self._on_all_addresses:
+            own = socket.gethostname().lower()
+            self._hosts |= {own, own.partition(".")[0]}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun, status = time.perf_counter(), 0
         scope[REJECTED] = self._rejected
-        number = _id_of(header(scope, b"x-request-id"))
+        number = scope[ID] = _id_of(header(scope, b"x-request-id"))
         origin = header(scope, b"origin").decode("latin-1")
         span = self._begin_span(scope)
         trace = header(scope, b"traceparent") if span is None or self._tracer is None else self._tracer.parent(span)
@@ -96,7 +101,7 @@ class Guarded:
                 self._check_key(scope)
                 await self._app(scope, receive, send_with_id)
         except Failure as failure:
-            reply = refused(self._dialect_of(scope["method"], scope["path"]), failure, scope)
+            reply = refused(self._dialect_of(scope["method"], scope["path"]), failure, scope, self._settings)
             await send_reply(reply, send_with_id)
         finally:
             seconds = time.perf_counter() - begun
@@ -119,8 +124,14 @@ class Guarded:
     def _check_host(self, scope: Scope, origin: str) -> None:
         """Refuse pages of other sites, also those whose name was made to point to this machine (DNS rebinding)."""
         host = header(scope, b"host").decode("latin-1").lower()
-        if not self._any_host and _without_port(host) not in self._hosts:
-            raise Failure("forbidden", f"the Host {host!r:.200} is not allowed here; allow it with --allowed-hosts")
+        name = _without_port(host)
+        if name not in self._hosts and not (self._on_all_addresses and _is_address(name)):
+            advice = (
+                f"allow it with --allowed-hosts {name} or BERTKIT_ALLOWED_HOSTS"
+                if name
+                else "send the name of the server"
+            )
+            raise Failure("forbidden", f"the Host {host!r:.200} is not allowed here: {advice:.300}")
         if origin and origin not in self._origins and origin.partition("://")[2] != host:
             raise Failure(
                 "forbidden", f"pages of {origin!r:.200} are not allowed here; allow them with --allowed-origins"
@@ -145,20 +156,18 @@ class Guarded:
             self._limits.take_request(client)
 
     def _log(self, scope: Scope, status: int, seconds: float, number: str) -> None:
-        facts = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "id": number,
-            "client": client_of(scope),
-            "method": scope["method"],
-            "path": scope["path"],
-            "status": status,
-            "ms": round(seconds * 1000, 2),
-        }
+        ms, client = round(seconds * 1000, 2), client_of(scope)
+        method, path = scope["method"], scope["path"]
         if self._settings.log == "json":
-            self._write(json.dumps(facts))
+            facts = {"client": client, "method": method, "path": path, "status": status, "ms": ms}
+            if self._settings.log_texts:
+                facts["texts"] = scope.get(TEXTS)
+            level: Level = "info" if status < 400 else "warning" if status < 500 else "error"
+            log.write(self._settings, level, f"{method} {path} {status}", id=number, **facts)
         elif status >= 400 or self._settings.log_requests:
-            facts["path"] = scope["path"].encode("unicode_escape").decode()[:_MAX_PATH]  # no forged lines
-            self._write("{time} {client} {method} {path} {status} {ms} ms [{id}]".format(**facts))
+            when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            path = path.encode("unicode_escape").decode()[:_MAX_PATH]  # no forged lines
+            log.put(f"{when} {client} {method} {path} {status} {ms} ms [{number}]")
 
 
 def _without_port(host: str) -> str:
@@ -166,6 +175,15 @@ def _without_port(host: str) -> str:
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.partition(":")[0]
+
+
+def _is_address(host: str, *, unspecified: bool = False) -> bool:
+    """Whether a Host is an address, which no DNS says the meaning of; ``unspecified``: that of all addresses."""
+    try:
+        found = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return found.is_unspecified or not unspecified
 
 
 def _id_of(given: bytes) -> str:
