@@ -13,7 +13,7 @@ import pytest
 from bertkit import pipeline
 from bertkit.inference.redaction import restore
 from bertkit.server.dialects import bertkit
-from server_helpers import ask
+from server_helpers import NDJSON, ask, body_of, lines_of
 
 TEXTS = ["a good film", "not bad", "the dull end of a very bad scene is great", "in it was a start", "film"]
 QUESTION = {"question": "was it good", "context": "the film was very good and the end was dull. " * 20}
@@ -119,6 +119,43 @@ def test_similarity_and_ranks(server: Any) -> None:
     pipe = pipeline("sentence-similarity", model=server.folder / "vectors")
     body = {"model": "vectors", "source": TEXTS[0], "sentences": TEXTS[1:]}
     near(ask(server.address, "/v1/similarity", body).results, [float(x) for x in pipe(TEXTS[0], TEXTS[1:])])
+
+
+RANKED = {"query": "was it good", "documents": TEXTS}
+
+
+def test_documents_are_ranked_as_the_pipeline_does(server: Any) -> None:
+    pipe = pipeline("text-ranking", model=server.folder / "ranks", precision="fp32")
+    expected = [{"index": each["index"], "score": each["score"]} for each in pipe(RANKED)]
+    body = {**RANKED, "model": "ranks", "facts": True}
+    found = ask(server.address, "/v1/rerank", body)
+    near(found.results, expected)
+    assert found.body["truncated"] == [False]
+    assert found.body["facts"]["engine"]
+    near(ask(server.address, "/v1/rerank", {**RANKED, "top_k": 2}).results, expected[:2])
+    (line,) = lines_of(ask(server.address, "/v1/bulk/rerank", body_of(RANKED), **NDJSON))
+    near(line["results"], expected)
+    theirs = ask(server.address, "/v1/rerank", {**RANKED, "top_n": 2, "unknown": 1})
+    assert [one["relevance_score"] for one in theirs.results] == pytest.approx([e["score"] for e in expected[:2]])
+    assert "truncated" not in theirs.body, "what the clients of Jina and Cohere read stays as it is"
+
+
+def test_the_own_body_of_reranking_names_what_it_does_not_have(server: Any) -> None:
+    long = {**RANKED, "documents": ["film", "a very good film and " * 40]}
+    assert ask(server.address, "/v1/rerank", long).status == 200, "Jina's clients expect that it is cut"
+    refused = ask(server.address, "/v1/rerank", {**long, "overflow": "error"})
+    assert (refused.status, refused.body["error"]["type"]) == (422, "too_long")
+    cut = ask(server.address, "/v1/rerank", {**long, "overflow": "truncate"})
+    assert cut.body["truncated"] == [True]
+    for fields, said in (
+        ({"timeout": 5, "unknown": 1}, "unknown"),
+        ({"timeout": 0}, "timeout"),
+        ({"priority": "high"}, "priority"),
+        ({"timeout": 5, "top_n": 1}, "different requests"),
+    ):
+        refused = ask(server.address, "/v1/rerank", {**RANKED, **fields})
+        assert refused.status == 422, fields
+        assert said in str(refused.body), fields
 
 
 def test_labels_that_the_model_was_not_trained_on(server: Any) -> None:

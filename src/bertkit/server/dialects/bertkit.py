@@ -22,6 +22,7 @@ from bertkit.server.dialects.bertkit_bodies import (
     Map,
     NextSentence,
     Redact,
+    Rerank,
     Search,
     Similarity,
     Sparse,
@@ -86,6 +87,18 @@ def _similarity(asked: Asked) -> Planned:
     body: Similarity = asked.body
     item = {"source_sentence": body.source, "sentences": body.sentences}
     return Planned(body.call("similarity", [item], body.overflow), lambda answer: body.reply(answer, answer.results[0]))
+
+
+def _rerank(asked: Asked) -> Planned:
+    body: Rerank = asked.body
+    item = {"query": body.query, "documents": body.documents}
+    call = body.call("rerank", [item], body.overflow, top_k=body.top_k, function_to_apply=body.function)
+
+    def render(answer: Answer) -> Reply:
+        ranked = [{"index": each["index"], "score": each["score"]} for each in answer.results[0]]
+        return body.reply(answer, ranked)
+
+    return Planned(call, render)
 
 
 def _classify(asked: Asked) -> Planned:
@@ -247,6 +260,7 @@ _TASKS = (
     _post("embed", _embed, Embed, "input"),
     _post("sparse", _sparse, Sparse),
     _post("similarity", _similarity, Similarity),
+    _post("rerank", _rerank, Rerank, "timeout", "priority", "facts", "overflow", "top_k", "function"),
     _post("classify", _classify, Classify, "input"),
     _post("next-sentence", _next_sentence, NextSentence),
     _post("zero-shot", _zero_shot, ZeroShot),

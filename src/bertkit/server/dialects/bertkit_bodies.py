@@ -109,6 +109,24 @@ class Similarity(Common):
     overflow: Reading = None
 
 
+class Rerank(Common):
+    """Documents by how well they answer a query, best first.
+
+    This path is shared with the clients of Jina and Cohere, who say nothing of ours: the body is read as this one if
+    it has one of `timeout`, `priority`, `facts`, `overflow`, `top_k` or `function`, and then it may have no field of
+    theirs.
+    """
+
+    query: Annotated[str, Field(examples=["What is a bank?"])]
+    documents: Annotated[list[str], Field(min_length=1, examples=[["The side of a river.", "A tall tree."]])]
+    top_k: Annotated[Count | None, Field(description="the best of them; by default all")] = None
+    function: Annotated[
+        Literal["sigmoid", "none"] | None,
+        Field(description="probabilities, or the model's own numbers; by default as the model says"),
+    ] = None
+    overflow: Reading = None
+
+
 class Classify(Common):
     """Labels of texts or pairs: all with their probabilities, and those that are chosen by the model's thresholds.
 

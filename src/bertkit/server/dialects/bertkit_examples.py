@@ -14,6 +14,7 @@ _RESULTS: Mapping[str, Any] = {
     "embed": [[0.0125, -0.0531, 0.0342]],
     "sparse": [{"river": 1.42, "bank": 1.13}],
     "similarity": [0.83, 0.12],
+    "rerank": [{"index": 0, "score": 0.93}, {"index": 1, "score": 0.02}],
     "classify": [_LABELS],
     "next-sentence": [{"label": "is_next", "score": 0.97, "is_next": 0.97}],
     "zero-shot": [[{"label": "politics", "score": 0.88}, {"label": "sports", "score": 0.12}]],

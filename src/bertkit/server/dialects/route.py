@@ -88,6 +88,7 @@ class Route:
     needs_facts: the call depends on what the model is: ``plan`` reads :attr:`Asked.facts`.
     binary: its reply may also be bytes, if the body asks for them.
     keys: where several dialects have this method and path, this route is meant if the body has one of these.
+    usual: of those it is meant if the body has none of their keys; otherwise the first of :data:`table.ALL` is.
     lines: it reads any number of such bodies, one a line, and answers each with a line.
     """
 
@@ -99,6 +100,7 @@ class Route:
     answer: Any = None
     needs_facts: bool = False
     keys: frozenset[str] = frozenset()
+    usual: bool = False
     binary: bool = False
     lines: bool = False
 
