@@ -82,6 +82,7 @@ class Service:
         self._check(call)
         if call.task == "search":
             return self._search(call, render, client)
+        call, render = self.models.addressed(call, render)
         batcher = self.models.batcher_for(call)
         read = sum(characters_read(item, call.task, call.options) for item in call.items)
         loop = asyncio.get_running_loop()
