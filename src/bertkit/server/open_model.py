@@ -7,7 +7,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -34,7 +34,7 @@ from bertkit.ragged import Ragged
 from bertkit.server.calls import Overflow, Task
 from bertkit.server.inside import Attention, explanation, pieces_of, text_map
 from bertkit.server.items import is_truncated, num_characters, num_rows, pair_of, without_notes
-from bertkit.server.model_tasks import OF_ENCODERS, OF_HEADS, OF_TOKENIZERS, PIPELINES, reading
+from bertkit.server.model_tasks import OF_ENCODERS, OF_HEADS, OF_TOKENIZERS, PIPELINES, beyond_one_window, reading
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.device import Device
 from bertkit.system.fork_locks import ForkSafeLock
@@ -302,6 +302,7 @@ class OpenModel:
         pipe: Any = self._pipe(name) if head is None else self._head_for(head)
         if overflow == "truncate-left":
             pipe = self._cutting_left(pipe)
+        beyond = beyond_one_window(pipe, task, items, overflow)
         keywords = {**usual, **long, **options}
         if (most := keywords.get("max_length")) is not None:  # for clients an upper bound
             keywords["max_length"] = min(most, pipe.max_length)
@@ -330,7 +331,8 @@ class OpenModel:
         found: list[Any] = list(ask(items, progress=False, **keywords))
         if task == "embed-tokens":
             found = [matrix[0] for matrix in found]
-        return self._with_lengths(found, items, task, options)
+        results = self._with_lengths(found, items, task, options)
+        return results if beyond is None else replace(results, truncated=beyond)
 
     def _text_of(self, item: list[Any]) -> Any:
         """The text of a list of ids; a list of texts stays what it is."""

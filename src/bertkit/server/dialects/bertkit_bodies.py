@@ -9,7 +9,19 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from bertkit.server.calls import Answer, Call, Overflow, Task
-from bertkit.server.dialects.route import Body, Count, Ids, Reply, Share, Text, Texts, TextsOrIds, call_of, json_reply
+from bertkit.server.dialects.route import (
+    Body,
+    Count,
+    Ids,
+    Reply,
+    Share,
+    Text,
+    Texts,
+    TextsOrIds,
+    Unit,
+    call_of,
+    json_reply,
+)
 from bertkit.server.failures import Failure
 from bertkit.server.label_rule import LabelRule
 
@@ -70,6 +82,16 @@ Windows = Annotated[
     Literal["error", "truncate", "truncate-left", "window"] | None,
     Field(description="the same; 'window': it is read whole, in windows that overlap"),
 ]
+WholeTexts = Annotated[
+    Literal["error", "truncate", "window"] | None,
+    Field(
+        description="a text that is too long is read whole, in windows that overlap, by default and with 'window'; "
+        "refused; or cut at its end"
+    ),
+]
+Places = Annotated[
+    Unit, Field(description="what places in texts count: characters, code units of UTF-16, or bytes of UTF-8")
+]
 Pair = Annotated[list[str], Field(min_length=2, max_length=2, examples=[["He went to the bank.", "It was closed."]])]
 
 
@@ -77,7 +99,13 @@ class Embed(Common):
     """Texts to vectors."""
 
     input: TextsOrIds
-    overflow: Reading = None
+    overflow: Annotated[
+        Literal["error", "truncate", "truncate-left", "chunk"] | None,
+        Field(
+            description="a text that is too long is refused, or cut at its end or at its beginning; by default as the "
+            "model was trained, else refused; 'chunk': the same as `chunk`, by sentences unless that says otherwise"
+        ),
+    ] = None
     normalize: bool | None = None
     dimensions: Annotated[Count | None, Field(description="keep the first numbers of each vector")] = None
     prompt: str | None = None
@@ -90,6 +118,7 @@ class Embed(Common):
             "any length of text"
         ),
     ] = None
+    unit: Places = "codepoint"
     encoding: Literal["float", "base64"] = "float"
 
 
@@ -175,6 +204,9 @@ class ZeroShot(Common):
     labels: Annotated[list[str], Field(min_length=1, examples=[["sports", "politics"]])]
     multi_label: bool = False
     template: Annotated[str | None, Field(description="the hypothesis, with {} for the label")] = None
+    overflow: Annotated[
+        Literal["error", "truncate"] | None, Field(description="a text that is too long is refused, or cut at its end")
+    ] = None
 
 
 class Tag(Common):
@@ -182,8 +214,9 @@ class Tag(Common):
 
     input: Texts
     aggregation: Literal["none", "simple", "first", "average", "max"] = "simple"
-    unit: Annotated[Literal["codepoint", "utf16", "utf8"], Field(description="what start and end count")] = "codepoint"
+    unit: Places = "codepoint"
     threshold: Share | None = None
+    overflow: WholeTexts = None
 
 
 class Redact(Common):
@@ -192,6 +225,11 @@ class Redact(Common):
     input: Texts
     labels: Annotated[list[str] | None, Field(description="types of entities to replace; by default all")] = None
     threshold: Share | None = None
+    unit: Places = "codepoint"
+    overflow: Annotated[
+        Literal["error", "window"] | None,
+        Field(description="a text that is too long is read in windows, by default and with 'window', or refused"),
+    ] = None
 
 
 class Question(Body):
@@ -206,7 +244,11 @@ class AnswerQuestions(Common):
 
     input: Question | list[Question]
     top_k: Count | None = None
-    unit: Literal["codepoint", "utf16", "utf8"] = "codepoint"
+    unit: Places = "codepoint"
+    overflow: Annotated[
+        Literal["error", "window"] | None,
+        Field(description="a context that is too long is read in windows, by default and with 'window', or refused"),
+    ] = None
 
 
 class ChoiceQuestion(Body):
@@ -245,6 +287,7 @@ class Tokenize(Common):
 
     input: Texts
     add_special_tokens: bool = True
+    unit: Places = "codepoint"
 
 
 class Decode(Common):
@@ -271,6 +314,7 @@ class Analyze(Common):
     """All heads of a model at once."""
 
     input: Annotated[str | list[str | Pair], Field(examples=[["A film to remember."]])]
+    unit: Places = "codepoint"
 
 
 class Attention(Common):
@@ -280,6 +324,7 @@ class Attention(Common):
     layer: Annotated[Count | None, Field(description="from 1 on; by default the top one")] = None
     head: Annotated[Count | None, Field(description="from 1 on; by default all")] = None
     overflow: Reading = None
+    unit: Places = "codepoint"
 
 
 class Explain(Common):
@@ -298,6 +343,7 @@ class Explain(Common):
         ),
     ] = None
     overflow: Reading = None
+    unit: Places = "codepoint"
 
 
 class Map(Common):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_RIVER = {"id": 2314, "text": "river", "special": False, "segment": 0, "start": 16, "stop": 21}
+_RIVER: Mapping[str, Any] = {
+    "id": 2314, "text": "river", "special": False, "segment": 0, "second": False, "word": 3, "start": 16, "stop": 21
+}  # fmt: skip
 _PLACE = {"entity_group": "LOC", "score": 0.98, "word": "London", "start": 22, "end": 28}
 _HIT = {"id": "17", "text": "Refunds are paid within a week.", "source": "faq.txt", "score": 0.87}
 _LABELS = [{"label": "good", "score": 0.91}, {"label": "bad", "score": 0.09}]

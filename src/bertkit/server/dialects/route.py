@@ -239,15 +239,23 @@ def usage_of(answer: Answer) -> dict[str, int]:
     return {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
-def in_units(text: str, spans: Sequence[dict[str, Any]], unit: str) -> list[dict[str, Any]]:
-    """Spans whose ``start`` and ``end`` count code units of UTF-16, or bytes of UTF-8, in place of code points."""
+Unit = Literal["codepoint", "utf16", "utf8"]
+
+
+def in_units(
+    text: str, spans: Sequence[dict[str, Any]], unit: Unit, names: Sequence[str] = ("start", "end")
+) -> list[dict[str, Any]]:
+    """Spans whose places count code units of UTF-16, or bytes of UTF-8, in place of code points.
+
+    names: of their fields that are places in the text, or None.
+    """
     if unit == "codepoint" or text.isascii():
         return list(spans)
-    size: Callable[[str], int] = {
-        "utf16": lambda part: len(part.encode("utf-16-le", "surrogatepass")) // 2,
-        "utf8": lambda part: len(part.encode("utf-8", "surrogatepass")),
-    }[unit]
-    return [{**each, "start": size(text[: each["start"]]), "end": size(text[: each["end"]])} for each in spans]
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    bounds = (0xFFFF,) if unit == "utf16" else (0x7F, 0x7FF, 0xFFFF)
+    sizes = 1 + sum((codes > bound).astype(np.int64) for bound in bounds)
+    places = np.concatenate([[0], np.cumsum(sizes)]).tolist()
+    return [{**each, **{name: places[each[name]] for name in names if each[name] is not None}} for each in spans]
 
 
 class TextObject(LenientBody):
