@@ -343,6 +343,7 @@ def _facts_of_head(run: ModelFacts, name: str, pipe: Pipeline, least: Mapping[st
     return replace(
         run,
         name=f"{run.name}/{name}",
+        source=str(pipe.folder),
         tasks=(*OF_HEADS[pipe.task], *OF_TOKENIZERS),
         lacks={},
         model_class=pipe.engine.model_class,

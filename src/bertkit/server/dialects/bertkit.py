@@ -31,6 +31,7 @@ from bertkit.server.dialects.bertkit_bodies import (
     ZeroShot,
 )
 from bertkit.server.dialects.bertkit_examples import ANSWERS
+from bertkit.server.dialects.bertkit_schemas import ERROR, INFO, SCHEMAS
 from bertkit.server.dialects.route import (
     Asked,
     Body,
@@ -44,7 +45,7 @@ from bertkit.server.dialects.route import (
     json_reply,
     listed,
 )
-from bertkit.server.failures import Failure
+from bertkit.server.failures import Failure, Kind
 
 
 def _paired(given: Any) -> Sequence[Any]:
@@ -305,7 +306,9 @@ def _error(failure: Failure, status: int) -> Any:
 
 def _post(name: str, plan: Callable[[Asked], Planned], body: type[Body], *keys: str) -> Route:
     summary = (body.__doc__ or "").partition("\n")[0]
-    return Route("POST", f"/v1/{name}", plan, summary, body, answer=ANSWERS[name], keys=frozenset(keys))
+    fails = frozenset[Kind]({"missing_package"} if name == "map" else ())
+    own = {"answer": ANSWERS[name], "schema": SCHEMAS[name], "fails": fails}
+    return Route("POST", f"/v1/{name}", plan, summary, body, keys=frozenset(keys), **own)
 
 
 _TASKS = (
@@ -348,7 +351,8 @@ DIALECT = Dialect(
         _post("attention", _attention, Attention),
         _post("explain", _explain, Explain),
         _post("map", _map, Map),
-        Route("GET", "/v1/info", _info, "The server, its limits and its models."),
+        Route("GET", "/v1/info", _info, "The server, its limits and its models.", schema=INFO),
     ),
     _error,
+    failed=ERROR,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -44,7 +44,7 @@ class Request(Body):
         call = call_of(task, items, getattr(self, "model", None), overflow, **options)
         return replace(call, timeout=self.timeout, bulk=self.priority == "bulk")
 
-    def reply(self, answer: Answer, results: Sequence[Any], **more: Any) -> Reply:
+    def reply(self, answer: Answer, results: Sequence[Any] | Mapping[str, Any], **more: Any) -> Reply:
         """The results with what is said of every answer."""
         body: dict[str, Any] = {
             "model": answer.model.name,

@@ -84,7 +84,8 @@ class Route:
     path: ``{model}`` in it stands for the name of a model, which may have slashes.
     body: the class of its body; None: it has none.
     plan: from a request to a call, and to its reply. May raise :class:`Failure`.
-    answer: an example of a reply's body.
+    answer: an example of a reply's body. schema: what every good one is, as JSON Schema.
+    fails: kinds of failure that other routes do not have.
     needs_facts: the call depends on what the model is: ``plan`` reads :attr:`Asked.facts`.
     binary: its reply may also be bytes, if the body asks for them.
     keys: where several dialects have this method and path, this route is meant if the body has one of these.
@@ -98,6 +99,8 @@ class Route:
     summary: str
     body: type[Body] | None = None
     answer: Any = None
+    schema: Mapping[str, Any] | None = None
+    fails: frozenset[Kind] = frozenset()
     needs_facts: bool = False
     keys: frozenset[str] = frozenset()
     usual: bool = False
@@ -112,6 +115,7 @@ class Dialect:
     status: by kind of failure, where it is not the usual one.
     error: the body for a failure and its status; None: an empty body.
     headers: of a good answer.
+    failed: what ``error`` makes, as JSON Schema.
     """
 
     name: str
@@ -119,6 +123,7 @@ class Dialect:
     error: Callable[[Failure, int], Any]
     status: Mapping[Kind, int] = field(default_factory=dict)
     headers: Callable[[Answer], Mapping[str, str]] = lambda answer: {}
+    failed: Mapping[str, Any] | None = None
 
     def refusal(self, failure: Failure) -> Reply:
         """What a client of this dialect expects to read of a failure."""

@@ -50,7 +50,7 @@ def test_a_key_chooses_the_dialect(path: str, body: dict[str, object], name: str
 
 
 def test_the_description_names_every_body_once() -> None:
-    document = describe(routes())
+    document = describe(routes(), mcp=True)
     assert not [name for name in document["components"]["schemas"] if "__" in name]
     assert json.loads(dumps(document))["paths"]["/models/{model}"]["post"]["summary"]
     for (method, path), found in routes().items():
