@@ -11,6 +11,10 @@ Whole processes that read the vocabulary, pool and print one vector then run in 
 ``bertkit embed``. They are timed to the first byte of output and to their end, with all files in the page cache. Their
 peak memory is the process's, also with a BERT-base of random weights. Finally, the time of bertkit's imports is broken
 down by package.
+
+    python benchmarks/lite_start.py --extra serve
+
+measures the size alone, of bertkit-lite with that extra, and says which packages are the largest.
 """
 
 from __future__ import annotations
@@ -44,6 +48,8 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Million bytes of site-packages; seconds that the command may need beyond the faster peer; largest difference of a
 #: number from torch's.
 MOST_MB, MOST_MORE, MOST_DIFFERENCE = 175.0, 0.1, 1e-4
+#: The same with an extra.
+MOST_WITH = {"serve": 200.0}
 TEXT = "How soon does the first vector come?"
 NUM_TEXTS, NUM_CALIBRATION = 64, 1000
 #: How many of the packages that take longest to import are listed.
@@ -88,6 +94,9 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 def main() -> None:
     args = parse_args()
+    if args.extra:
+        print("\n".join(size_with(args.extra)))
+        return
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         lite = args.lite or environment(scratch, wheel_of(scratch))
@@ -124,11 +133,33 @@ def main() -> None:
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with glue/, imdb/, tweet_sentiment/ ..")
+    parser.add_argument("--data", type=Path, help="folder with glue/, imdb/, tweet_sentiment/ ..")
+    parser.add_argument("--extra", help="only measure the size of bertkit-lite with this extra")
     parser.add_argument("--lite", type=Path, help="an environment that has bertkit-lite alone; default: a new one")
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if not args.extra and args.data is None:
+        parser.error("--data is needed")
+    return args
+
+
+def size_with(extra: str) -> list[str]:
+    """The bytes of site-packages with an extra, beside what they may be, and those of the largest packages."""
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        (packages,) = environment(scratch, f"{wheel_of(scratch)}[{extra}]").glob("lib/python*/site-packages")
+        sizes = Counter({each.name: bytes_in(each) for each in packages.iterdir()})
+    total = sum(sizes.values())
+    most = f", at most {MOST_WITH[extra]:.0f} million allowed" if extra in MOST_WITH else ""
+    lines = [f"bertkit-lite[{extra}]: {total:,} bytes of site-packages{most}"]
+    return lines + [f"  {size:12,}  {name}" for name, size in sizes.most_common(2 * NUM_PACKAGES)]
+
+
+def bytes_in(place: Path) -> int:
+    """Of a file, or of all files in a folder."""
+    files = place.rglob("*") if place.is_dir() else [place]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def wheel_of(scratch: Path) -> Path:
@@ -253,7 +284,7 @@ def compare(
 def size_of(lite: Path) -> int:
     """Bytes of all files in site-packages."""
     (packages,) = lite.glob("lib/python*/site-packages")
-    return sum(file.stat().st_size for file in packages.rglob("*") if file.is_file())
+    return bytes_in(packages)
 
 
 def start_times(commands: dict[str, list[object]], rounds: int) -> dict[str, list[Run]]:

@@ -88,8 +88,8 @@ def ask(method: str, path: str, body: Any = None, first: str = "vectors") -> Ask
     dialect, route, _ = found[0]
     if len(found) > 1:
         fitting = [each for each in found if each[2] & body.keys()]
-        assert len(fitting) == 1, f"{path} with {list(body)} is of {len(fitting)} dialects"
-        dialect, route, _ = fitting[0]
+        assert len(fitting) < 2, f"{path} with {list(body)} is of {len(fitting)} dialects"
+        dialect, route, _ = fitting[0] if fitting else found[0]
     given = read(route.body, body) if route.body else None
     known = MODELS[model or getattr(given, "model", None) or first] if route.needs_facts else None
     return Asking(dialect, route.plan(Asked(given, model, known)))

@@ -37,6 +37,7 @@ PACKAGES: Mapping[str, str] = {
     "rerankers": "rerankers==0.10.0 requests",
     "tei_http": "tei-client==0.2.4",
     "infinity_http": "infinity-client==0.0.78",
+    "mcp": "mcp==2.3.0",
     "schemathesis": "schemathesis==4.32.5",
 }
 #: What npm installs for a program of the folder npm.
@@ -75,7 +76,7 @@ def program(name: str, address: str) -> list[str]:
 def main() -> None:
     """Run them, one line each."""
     failed = []
-    with tempfile.TemporaryDirectory() as folder, serving(*save_models(Path(folder))) as (_, address):
+    with tempfile.TemporaryDirectory() as folder, serving(*save_models(Path(folder)), mcp=True) as (_, address):
         for name in sys.argv[1:] or [*PACKAGES, *NPM]:
             try:
                 cwd = ready(name)

@@ -26,8 +26,9 @@ from bertkit.system.model_sources import HEADS
 _ENCODER = "BertModel"
 _VECTORS = Wanted(("last_hidden_state",))
 #: Classes of models whose outputs are of tokens.
-_OF_TOKENS = ("BertForTokenClassification",)
-#: What each head says of a row: by head and name of the output ``(width,)`` of the row, ``(s, width)`` of its tokens.
+_OF_TOKENS = ("BertForTokenClassification", "BertForQuestionAnswering")
+#: What each head says of a row: by head and name of the output ``(width,)`` of the row, or ``(s, width)`` of its
+#: tokens; ``(s,)`` where it has several outputs.
 Said = dict[str, Values]
 
 

@@ -48,10 +48,16 @@ class Head:
 
 
 class Analyzer:
-    """The heads of a run, ready to use on texts: made by :meth:`open`, called as :func:`analyze` is."""
+    """The heads of a run, ready to use on texts: made by :meth:`open`, called as :func:`analyze` is.
 
-    def __init__(self, folder: Path, shared: SharedRows, heads: dict[str, Head]) -> None:
-        self.folder, self.shared, self.heads = folder, shared, heads
+    heads: those that read texts and pairs. answering: the pipelines of those that answer questions about a text, which
+    an analysis does not ask.
+    """
+
+    def __init__(
+        self, folder: Path, shared: SharedRows, heads: dict[str, Head], answering: dict[str, Pipeline] | None = None
+    ) -> None:
+        self.folder, self.shared, self.heads, self.answering = folder, shared, heads, answering or {}
 
     @classmethod
     def open(
@@ -68,7 +74,7 @@ class Analyzer:
 
         ``in_memory``: where the C library computes, no file of the run stays mapped, so that they may change.
 
-        Heads that answer questions are left out: they need a question beside the text, see :func:`analyze`.
+        Heads that answer questions are not asked: they need a question beside the text, see :func:`analyze`.
 
         Raises:
             CheckpointError: a folder without such heads, or a damaged one.
@@ -84,7 +90,8 @@ class Analyzer:
                 f"{folder} has no heads that read texts: it has {', '.join(tasks) or 'no folder heads/NAME at all'}. "
                 "Train some with: bertkit finetune multi"
             )
-        classes = {name: workflows[name].model_class for name in known}
+        asked = [name for name, workflow in workflows.items() if workflow.model_class == "BertForQuestionAnswering"]
+        classes = {name: workflows[name].model_class for name in (*known, *asked)}
         computing: dict[str, Any] = {
             "device": device,
             "precision": precision,
@@ -93,12 +100,12 @@ class Analyzer:
         }
         shared = SharedRows.load(folder, classes, **computing)
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        heads = {}
+        pipes = {}
         for name, engine in shared.engines().items():
-            pipe = TASKS[workflows[name].card().pipeline].load()(engine, tokenizer)
+            pipe = pipes[name] = TASKS[workflows[name].card().pipeline].load()(engine, tokenizer)
             pipe.read_folder(folder / HEADS / name)
-            heads[name] = Head(pipe, known[name], workflows[name].reads_pairs)
-        return cls(folder, shared, heads)
+        heads = {name: Head(pipes[name], known[name], workflows[name].reads_pairs) for name in known}
+        return cls(folder, shared, heads, {name: pipes[name] for name in asked})
 
     def __call__(self, texts: Inputs, *, progress: bool | None = None) -> Shaped[Analysis]:
         """See :func:`analyze`."""

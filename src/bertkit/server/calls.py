@@ -71,8 +71,9 @@ class Call:
 
     items: at least one; in the place of a text may stand the ids of its tokens.
     model: a name; None: the first model whose own task it is, else the first that does it, too.
-    options: keywords of the task's pipeline; and of tasks that make vectors ``prompts``, names of prompts of which the
-        first that the model has is its ``prompt_name``, and which change nothing where it has none of them.
+    options: keywords of the task's pipeline; of tasks that make vectors ``prompts``, names of prompts of which the
+        first that the model has is its ``prompt_name``, and which change nothing where it has none of them; of a run
+        of several heads ``run_head``, the one that is asked.
     timeout: seconds after which nobody waits for the answer.
     wait: seconds that it waits for room in a full queue; None: it is refused at once.
     bulk: answered behind requests that somebody waits for.
@@ -107,6 +108,8 @@ class ModelFacts:
     temperature: logits are divided by it, where it was calibrated.
     decides: which of its labels a classifier gives.
     dev_scores: of the run that trained it, by metric.
+    heads: of a run of several heads, by the name of each; in lists of models a head is an entry of its own, named
+        ``RUN/HEAD``.
     """
 
     name: str
@@ -132,6 +135,7 @@ class ModelFacts:
     decides: LabelRule | None = None
     dev_scores: Mapping[str, float] | None = None
     num_bytes: int = 0
+    heads: Mapping[str, ModelFacts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

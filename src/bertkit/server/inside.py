@@ -29,16 +29,22 @@ MOST_EXPLAINED = 128
 
 
 def pieces_of(tokenizer: PreTrainedTokenizer, text: str, pair: str | None = None, **options: Any) -> list[Any]:
-    """The pieces of a text or a pair, and where they stand in their text."""
+    """The pieces of a text or a pair, of which word of their text they are, from 0, and where they stand in it.
+
+    A special one has no word and no place.
+    """
     found = tokenizer(text, pair, return_offsets_mapping=True, return_special_tokens_mask=True, **options)
     ids = found["input_ids"]
     segments = found.get("token_type_ids", [0] * len(ids))
     words = tokenizer.convert_ids_to_tokens(ids)
     columns = (ids, words, found["special_tokens_mask"], segments, found["offset_mapping"])
+    texts = zip(found.sequence_ids(0), found.word_ids(0), strict=True)
     return [
-        {"id": number, "text": word, "special": bool(special), "segment": segment}
+        {"id": number, "text": piece, "special": bool(special), "segment": segment, "second": side == 1, "word": word}
         | ({"start": None, "stop": None} if special else {"start": place[0], "stop": place[1]})
-        for number, word, special, segment, place in zip(*columns, strict=True)
+        for (number, piece, special, segment, place), (side, word) in zip(
+            zip(*columns, strict=True), texts, strict=True
+        )
     ]
 
 

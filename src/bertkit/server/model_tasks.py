@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertkit.errors import InputError
+from bertkit.errors import InputError, LongTextError
+from bertkit.inference.pipeline_base import Pipeline
 from bertkit.server.calls import Overflow, Task
+from bertkit.tasks.spans.features import SpanSettings
 
 #: Task of a head, as ``bertkit.pipeline`` names it -> what a model with it can be asked; any encoder embeds.
 OF_HEADS: Mapping[str, tuple[Task, ...]] = {
@@ -62,6 +64,26 @@ _FROM_THE_LEFT: tuple[Task, ...] = (
     "next-sentence",
     "tag-tokens",
 )
+
+
+def beyond_one_window(pipe: Pipeline, task: Task, items: Sequence[Any], overflow: Overflow | None) -> list[bool] | None:
+    """Which items are not read to their end, of a task that reads in windows; None: they are, in windows.
+
+    Raises:
+        LongTextError: with "error", an item that does not fit into one window.
+    """
+    if overflow not in ("error", "truncate") or _IN_WINDOWS.get(task) != {}:
+        return None
+    usual = SpanSettings().max_length if task == "answer" else pipe.max_length
+    limit = min(pipe.decision.get("max_length") or usual, pipe.max_length)
+    beyond = []
+    for number, item in enumerate(items):
+        texts = (item["question"], item["context"]) if task == "answer" else (item,)
+        size = len(pipe.tokenizer(*texts)["input_ids"])
+        if size > limit and overflow == "error":
+            raise LongTextError(f"text {number} (counted from 0) has {size:,} tokens", size, limit)
+        beyond.append(size > limit)
+    return beyond
 
 
 def reading(task: Task, overflow: Overflow | None) -> Mapping[str, Any]:

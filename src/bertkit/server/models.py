@@ -7,17 +7,19 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.decision import read_decision
 from bertkit.errors import BertkitError, ConfigError, did_you_mean
+from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.run_files import read_scores
 from bertkit.server import log
 from bertkit.server.batcher import Batcher, Post, Trace
-from bertkit.server.calls import Call, ModelFacts, Task
+from bertkit.server.calls import Answer, Call, ModelFacts, Task
 from bertkit.server.failures import Failure
 from bertkit.server.label_rule import LabelRule
+from bertkit.server.model_tasks import OF_HEADS, OF_TOKENIZERS
 from bertkit.server.open_model import OpenModel
 from bertkit.server.queue import RequestQueue
 from bertkit.server.settings import ServeSettings, named, thresholds_of
@@ -25,6 +27,7 @@ from bertkit.server.watch import Watch
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.model_sources import resolve
 
+ReplyT = TypeVar("ReplyT")
 #: One question for each task, which a model answers before clients are let in.
 WARMING: dict[Task, Any] = {
     "rerank": {"query": "A bank.", "documents": ["The river.", "A loan."]},
@@ -105,18 +108,56 @@ class Models:
         return max(self._settings.grace, self._settings.timeout)
 
     def facts(self, name: str | None = None) -> list[ModelFacts]:
-        """Of one model, or of all."""
-        return [slot.facts for slot in self.slots.values()] if name is None else [self.slot(name).facts]
+        """Of one model, or of all; a head of a run is an entry of its own behind the run."""
+        if name is None:
+            return [facts for slot in self.slots.values() for facts in _listed(slot.facts)]
+        slot, head = self._place(name)
+        return [_listed(slot.facts)[0] if head is None else _of_head(slot.facts, head)]
 
     def slot(self, name: str) -> Slot:
-        """A model by its name, or by what it was given as."""
-        found = self.slots.get(name) or next((slot for slot in self.slots.values() if slot.source == name), None)
-        if found is None:
-            near = did_you_mean(name, self.slots)
-            raise Failure(
-                "unknown_model", f"no model {name!r:.200}{near}; there are: {', '.join(self.slots)}", param="model"
-            )
-        return found
+        """A model by its name, by what it was given as, or by ``NAME/HEAD``."""
+        return self._place(name)[0]
+
+    def _place(self, name: str) -> tuple[Slot, str | None]:
+        """A model, and of ``NAME/HEAD`` the head."""
+        if (found := self._named(name)) is not None:
+            return found, None
+        run, _, head = name.rpartition("/")
+        if run and (found := self._named(run)) is not None and (head in found.facts.heads or not found.facts.tasks):
+            return found, head
+        known = [facts.name for slot in self.slots.values() for facts in _listed(slot.facts)]
+        near = did_you_mean(name, known)
+        raise Failure("unknown_model", f"no model {name!r:.200}{near}; there are: {', '.join(known)}", param="model")
+
+    def _named(self, name: str) -> Slot | None:
+        return self.slots.get(name) or next((slot for slot in self.slots.values() if slot.source == name), None)
+
+    def addressed(self, call: Call, render: Callable[[Answer], ReplyT]) -> tuple[Call, Callable[[Answer], ReplyT]]:
+        """The same call, and where it is for a head of a run, with the head: the one named, else the first that fits.
+
+        Its answer is of the head, by whose facts it is rendered.
+
+        Raises:
+            Failure: no such model, or the head does not do the task.
+        """
+        slot, name = (self._first_with(call.task), None) if call.model is None else self._place(call.model)
+        if name is None:
+            if call.task in OF_TOKENIZERS:
+                return call, render
+            name = next((name for name, head in slot.facts.heads.items() if call.task in head.tasks), None)
+        if name is None or not slot.facts.heads:  # not loaded yet: the caller will be told
+            return (call if call.model is None else replace(call, model=slot.name)), render
+        head = slot.facts.heads[name]
+        if call.task not in head.tasks:
+            does = ", ".join(head.tasks)
+            said = f"the model {head.name} is a {head.model_class}, which does not do {call.task!r}; it does {does}"
+            raise Failure("wrong_task", said, param="model")
+
+        def of_head(answer: Answer) -> ReplyT:
+            return render(replace(answer, model=_of_head(answer.model, name)))
+
+        own = {} if call.task in OF_TOKENIZERS else {"run_head": name}
+        return replace(call, model=slot.name, options={**call.options, **own}), of_head
 
     def batcher_for(self, call: Call) -> Batcher:
         """The batcher of the model that a call is for.
@@ -245,11 +286,24 @@ class Models:
         return all([batcher.stop(max(0.0, end - self._clock())) for batcher in batchers])
 
 
+def _of_head(facts: ModelFacts, name: str) -> ModelFacts:
+    """Of a head of a run, with what is known of the run now; of the run where it is not loaded yet."""
+    head = facts.heads.get(name)
+    return facts if head is None else replace(head, state=facts.state, error=facts.error, revision=facts.revision)
+
+
+def _listed(facts: ModelFacts) -> list[ModelFacts]:
+    """A model, and behind it its heads."""
+    return [replace(facts, heads={}) if facts.heads else facts, *(_of_head(facts, name) for name in facts.heads)]
+
+
 def _facts_of(slot: Slot, model: OpenModel, least: Mapping[str, float]) -> ModelFacts:
+    """Of a model that is loaded. ``least``: thresholds by label; of a head ``HEAD:LABEL``."""
     folder = checkpoint_folder(model.path)
     decision = read_decision(folder)
     temperature = decision.get("temperature")
-    return replace(
+    of_heads = {name: name.partition(":")[0] for name in least if name.partition(":")[0] in model.heads}
+    known = replace(
         slot.facts,
         state="ready",
         error=None,
@@ -267,20 +321,55 @@ def _facts_of(slot: Slot, model: OpenModel, least: Mapping[str, float]) -> Model
         labels=model.labels,
         mask=model.tokenizer.mask_token,
         temperature=temperature if isinstance(temperature, float) else None,
-        decides=_rule_of(model, decision, least),
+        decides=_rule_of(
+            model.labels if "classify" in model.tasks else None,
+            model.config.problem_type,
+            decision,
+            {name: share for name, share in least.items() if name not in of_heads},
+        ),
         dev_scores=read_scores(folder) or None,
         num_bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
     )
+    heads = {}
+    for name, pipe in model.heads.items():
+        own = {label.partition(":")[2]: share for label, share in least.items() if of_heads.get(label) == name}
+        heads[name] = _facts_of_head(known, name, pipe, own)
+    return replace(known, heads=heads)
 
 
-def _rule_of(model: OpenModel, decision: Mapping[str, Any], least: Mapping[str, float]) -> LabelRule | None:
-    """How a classifier decides; None: the model is none."""
-    labels = model.labels
-    if "classify" not in model.tasks or labels is None or model.config.problem_type == "regression":
+def _facts_of_head(run: ModelFacts, name: str, pipe: Pipeline, least: Mapping[str, float]) -> ModelFacts:
+    temperature = pipe.decision.get("temperature")
+    has_labels = pipe.task in ("text-classification", "token-classification")
+    labels = tuple(pipe.config.id2label.values()) if has_labels else None
+    classifies = labels if pipe.task == "text-classification" else None
+    scores, prefix = (run.dev_scores or {}).items(), f"{name}/"
+    return replace(
+        run,
+        name=f"{run.name}/{name}",
+        source=str(pipe.folder),
+        tasks=(*OF_HEADS[pipe.task], *OF_TOKENIZERS),
+        lacks={},
+        model_class=pipe.engine.model_class,
+        max_length=pipe.max_length,
+        pooling=None,
+        labels=labels,
+        temperature=temperature if isinstance(temperature, float) else None,
+        decides=_rule_of(classifies, pipe.config.problem_type, pipe.decision, least),
+        dev_scores={metric.removeprefix(prefix): share for metric, share in scores if metric.startswith(prefix)}
+        or None,
+        num_bytes=0,
+    )
+
+
+def _rule_of(
+    labels: tuple[str, ...] | None, problem: str | None, decision: Mapping[str, Any], least: Mapping[str, float]
+) -> LabelRule | None:
+    """How a classifier with these labels decides; None: there are none."""
+    if labels is None or problem == "regression":
         if least:
             raise ConfigError(f"thresholds are set for {', '.join(least)}, and the model is no classifier of labels")
         return None
-    several = model.config.problem_type == "multi_label_classification" or len(labels) == 1
+    several = problem == "multi_label_classification" or len(labels) == 1
     try:
         return LabelRule(labels=labels, several=several, tuned=decision.get("thresholds") or {}, least=least)
     except ValueError as error:

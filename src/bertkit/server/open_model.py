@@ -7,7 +7,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -34,7 +34,7 @@ from bertkit.ragged import Ragged
 from bertkit.server.calls import Overflow, Task
 from bertkit.server.inside import Attention, explanation, pieces_of, text_map
 from bertkit.server.items import is_truncated, num_characters, num_rows, pair_of, without_notes
-from bertkit.server.model_tasks import OF_ENCODERS, OF_HEADS, OF_TOKENIZERS, PIPELINES, reading
+from bertkit.server.model_tasks import OF_ENCODERS, OF_HEADS, OF_TOKENIZERS, PIPELINES, beyond_one_window, reading
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.device import Device
 from bertkit.system.fork_locks import ForkSafeLock
@@ -94,6 +94,8 @@ class OpenModel:
         self._pipes: dict[str, Any] = {}
         self._making = ForkSafeLock()
         self.analyzer: Analyzer | None = None
+        #: Of a run of several heads the pipeline of each, on the one encoder.
+        self.heads: Mapping[str, Pipeline] = {}
         self.tokenizer: PreTrainedTokenizer
         # Nothing stays mapped, because files may change meanwhile.
         self._computing: dict[str, Any] = {
@@ -101,9 +103,11 @@ class OpenModel:
         }  # fmt: skip
         if heads_in(path):
             self.analyzer = Analyzer.open(path, **self._computing)
-            self.head = "analyze"
-            first = next(iter(self.analyzer.heads.values())).pipe
-            self.engine, self.tokenizer = self.analyzer.shared.encoder, first.tokenizer
+            self.head, shared = "analyze", self.analyzer.shared
+            self.engine = shared.encoder = _SharedEngine(shared.encoder, self._lock, self._notes)
+            pipes = {name: head.pipe for name, head in self.analyzer.heads.items()} | self.analyzer.answering
+            self.heads = dict(sorted(pipes.items()))
+            self.tokenizer = next(iter(self.heads.values())).tokenizer
             return
         self.head = "sparse-encoding" if is_sparse_folder(path) else infer_task(path)
         if self.head == "text2text-generation":
@@ -119,24 +123,27 @@ class OpenModel:
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
         """What it can be asked, its own first."""
-        if self.analyzer is not None:
-            return ("analyze", *OF_TOKENIZERS)
-        tasks = OF_HEADS[self.head]
+        tasks = self._tasks_of_heads if self.heads else OF_HEADS[self.head]
         if self.head == "text2text-generation":
             return (*tasks, *OF_TOKENIZERS)
         if self.head == "fill-mask" and "BertForPreTraining" in (self.config.architectures or ()):
             tasks += ("next-sentence",)
         if self.head == "feature-extraction":
             tasks += OF_ENCODERS
-        if self._zero_shot is not None:
+        if self.analyzer is None and self._zero_shot is not None:
             tasks += ("zero-shot",)
         tasks += OF_ENCODERS
         return (*dict.fromkeys(tasks), *(() if self.lacks else ("attention",)), *OF_TOKENIZERS)
 
+    @property
+    def _tasks_of_heads(self) -> tuple[Task, ...]:
+        own = (task for pipe in self.heads.values() for task in OF_HEADS[pipe.task])
+        return ("analyze", *dict.fromkeys(own))
+
     @cached_property
     def lacks(self) -> Mapping[Task, str]:
         """Tasks of encoders that it does not do, and why."""
-        reason = None if self.analyzer is not None or self.head == "text2text-generation" else self._attention.why_not
+        reason = None if self.head == "text2text-generation" else self._attention.why_not
         return {} if reason is None else {"attention": reason}
 
     @cached_property
@@ -179,8 +186,8 @@ class OpenModel:
     @property
     def max_length(self) -> int:
         """Most tokens that it reads of a text, special tokens included."""
-        if self.analyzer is not None:
-            return max(head.pipe.max_length for head in self.analyzer.heads.values())
+        if self.heads:
+            return max(pipe.max_length for pipe in self.heads.values())
         pipe = self._pipes.get(self.head) or self._pipe(self.head)
         if isinstance(pipe, FeatureExtractionPipeline) and (said := pipe.sentence.config.max_length):
             return min(said, pipe.max_length)
@@ -207,7 +214,7 @@ class OpenModel:
     @property
     def pooling(self) -> str | None:
         """How it makes a vector of a text's tokens."""
-        if self.head == "text2text-generation" or self.analyzer is not None:
+        if self.head == "text2text-generation":
             return None
         return "+".join(self.vectors.sentence.config.pooling)
 
@@ -240,15 +247,20 @@ class OpenModel:
         tokenizer.truncation_side = "left"
         return tokenizer
 
-    def _cutting_left(self, name: str) -> Any:
-        """The pipeline of a task, but it cuts the beginning of texts that are too long."""
-        pipe = copy.copy(self._pipe(name))
+    def _cutting_left(self, pipe: Any) -> Any:
+        """A pipeline, but it cuts the beginning of texts that are too long."""
+        pipe = copy.copy(pipe)
         pipe.tokenizer = self._left_tokenizer
         return pipe
 
+    def _head_for(self, name: str) -> Pipeline:
+        if name not in self.heads:
+            raise InputError(f"there is no head {name!r:.80}; there are: {', '.join(self.heads) or 'none'}")
+        return self.heads[name]
+
     def _engine_for(self, model_class: str) -> InferenceEngine:
         """The engine with a head, or without one; of a model with two heads, the second is loaded beside the first."""
-        if model_class in ("BertModel", TASKS[self.head].model_class):
+        if model_class == "BertModel" or model_class == TASKS[self.head].model_class:
             return self.engine
         made = InferenceEngine.load(self.path, model_class, **self._computing)
         return _SharedEngine(made, self._lock, self._notes)
@@ -275,9 +287,9 @@ class OpenModel:
             return self.tokenize(task, items, options)
         long = reading(task, overflow)
         self._notes.lengths, self._notes.encoding = [], 0.0
-        if self.analyzer is not None:
-            with self._lock:
-                return self._with_lengths(self.analyzer.answer([pair_of(item) for item in items]), items, task, options)
+        if task == "analyze":
+            assert self.analyzer is not None
+            return self._with_lengths(self.analyzer.answer([pair_of(item) for item in items]), items, task, options)
         if task == "generate":
             with self._lock:
                 return self._with_lengths(list(self._pipes[self.head](items, **options)), items, task, options)
@@ -289,7 +301,12 @@ class OpenModel:
         name, usual = PIPELINES[task]
         if task == "explain" and self.head in ("token-classification", "question-answering"):
             name = self.head
-        pipe = self._cutting_left(name) if overflow == "truncate-left" else self._pipe(name)
+        options = dict(options)
+        head = options.pop("run_head", None)
+        pipe: Any = self._pipe(name) if head is None else self._head_for(head)
+        if overflow == "truncate-left":
+            pipe = self._cutting_left(pipe)
+        beyond = beyond_one_window(pipe, task, items, overflow)
         keywords = {**usual, **long, **options}
         if (most := keywords.get("max_length")) is not None:  # for clients an upper bound
             keywords["max_length"] = min(most, pipe.max_length)
@@ -318,7 +335,8 @@ class OpenModel:
         found: list[Any] = list(ask(items, progress=False, **keywords))
         if task == "embed-tokens":
             found = [matrix[0] for matrix in found]
-        return self._with_lengths(found, items, task, options)
+        results = self._with_lengths(found, items, task, options)
+        return results if beyond is None else replace(results, truncated=beyond)
 
     def _text_of(self, item: list[Any]) -> Any:
         """The text of a list of ids; a list of texts stays what it is."""

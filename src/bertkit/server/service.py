@@ -124,6 +124,7 @@ class Service:
             self._limits.check_tokens(client)
         if call.task == "search":
             return self._search(call, render, client)
+        call, render = self.models.addressed(call, render)
         batcher = self.models.batcher_for(call)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ReplyT] = loop.create_future()

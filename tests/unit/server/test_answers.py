@@ -13,7 +13,7 @@ import pytest
 from bertkit import pipeline
 from bertkit.inference.redaction import restore
 from bertkit.server.dialects import bertkit
-from server_helpers import ask
+from server_helpers import NDJSON, ask, body_of, lines_of
 
 TEXTS = ["a good film", "not bad", "the dull end of a very bad scene is great", "in it was a start", "film"]
 QUESTION = {"question": "was it good", "context": "the film was very good and the end was dull. " * 20}
@@ -121,6 +121,43 @@ def test_similarity_and_ranks(server: Any) -> None:
     near(ask(server.address, "/v1/similarity", body).results, [float(x) for x in pipe(TEXTS[0], TEXTS[1:])])
 
 
+RANKED = {"query": "was it good", "documents": TEXTS}
+
+
+def test_documents_are_ranked_as_the_pipeline_does(server: Any) -> None:
+    pipe = pipeline("text-ranking", model=server.folder / "ranks", precision="fp32")
+    expected = [{"index": each["index"], "score": each["score"]} for each in pipe(RANKED)]
+    body = {**RANKED, "model": "ranks", "facts": True}
+    found = ask(server.address, "/v1/rerank", body)
+    near(found.results, expected)
+    assert found.body["truncated"] == [False]
+    assert found.body["facts"]["engine"]
+    near(ask(server.address, "/v1/rerank", {**RANKED, "top_k": 2}).results, expected[:2])
+    (line,) = lines_of(ask(server.address, "/v1/bulk/rerank", body_of(RANKED), **NDJSON))
+    near(line["results"], expected)
+    theirs = ask(server.address, "/v1/rerank", {**RANKED, "top_n": 2, "unknown": 1})
+    assert [one["relevance_score"] for one in theirs.results] == pytest.approx([e["score"] for e in expected[:2]])
+    assert "truncated" not in theirs.body, "what the clients of Jina and Cohere read stays as it is"
+
+
+def test_the_own_body_of_reranking_names_what_it_does_not_have(server: Any) -> None:
+    long = {**RANKED, "documents": ["film", "a very good film and " * 40]}
+    assert ask(server.address, "/v1/rerank", long).status == 200, "Jina's clients expect that it is cut"
+    refused = ask(server.address, "/v1/rerank", {**long, "overflow": "error"})
+    assert (refused.status, refused.body["error"]["type"]) == (422, "too_long")
+    cut = ask(server.address, "/v1/rerank", {**long, "overflow": "truncate"})
+    assert cut.body["truncated"] == [True]
+    for fields, said in (
+        ({"timeout": 5, "unknown": 1}, "unknown"),
+        ({"timeout": 0}, "timeout"),
+        ({"priority": "high"}, "priority"),
+        ({"timeout": 5, "top_n": 1}, "different requests"),
+    ):
+        refused = ask(server.address, "/v1/rerank", {**RANKED, **fields})
+        assert refused.status == 422, fields
+        assert said in str(refused.body), fields
+
+
 def test_labels_that_the_model_was_not_trained_on(server: Any) -> None:
     pipe = pipeline("zero-shot-classification", model=server.folder / "nli")
     found = ask(server.address, "/v1/zero-shot", {"model": "nli", "input": TEXTS[:2], "labels": ["film", "scene"]})
@@ -139,6 +176,52 @@ def test_redacted_text_can_be_restored(server: Any) -> None:
         for span in one["spans"]:
             assert text[span["start"] : span["end"]] == span["word"]
             assert one["text"][span["redacted_start"] : span["redacted_end"]] == span["placeholder"]
+
+
+CODECS = {"codepoint": ("utf-32-le", 4), "utf16": ("utf-16-le", 2), "utf8": ("utf-8", 1)}
+WIDE = "\U0001f642 é a good film. \U0001f642 the end was dull."
+
+
+def sliced(text: str, start: int, end: int, unit: str) -> str:
+    """A part of a text as a client sees it whose strings are of such units."""
+    codec, size = CODECS[unit]
+    return text.encode(codec)[start * size : end * size].decode(codec)
+
+
+@pytest.mark.parametrize("unit", CODECS)
+def test_all_places_are_in_the_unit_that_was_asked_for(server: Any, unit: str) -> None:
+    def results(path: str, **body: Any) -> Any:
+        return ask(server.address, f"/v1/{path}", {"input": WIDE, "unit": unit, **body}).results
+
+    plain = ask(server.address, "/v1/redact", {"input": WIDE, "model": "tags"}).results[0]
+    (found,) = results("redact", model="tags")
+    assert found["text"] == plain["text"]
+    assert [span["word"] for span in found["spans"]] == [span["word"] for span in plain["spans"]] != []
+    for span in found["spans"]:
+        assert sliced(WIDE, span["start"], span["end"], unit) == span["word"]
+        assert sliced(found["text"], span["redacted_start"], span["redacted_end"], unit) == span["placeholder"]
+    (chunks,) = results("embed", model="vectors", chunk="sentence")
+    assert [sliced(WIDE, each["start"], each["end"], unit) for each in chunks] == [
+        "\U0001f642 é a good film.",
+        "\U0001f642 the end was dull.",
+    ]
+    (pieces,) = results("tokenize", model="vectors")
+    words = [sliced(WIDE, one["start"], one["stop"], unit) for one in pieces if not one["special"]]
+    assert words[:5] == ["\U0001f642", "é", "a", "good", "film"]
+    pair = [WIDE, "\U0001f600 film"]
+    read = results("explain", model="labels", input=pair)["words"]
+    assert [sliced(pair[one["second"]], one["start"], one["end"], unit) for one in read] == [
+        one["text"] for one in read
+    ]
+    shown = [one for one in results("attention", model="labels", input=pair)["pieces"] if not one["special"]]
+    assert [sliced(pair[one["second"]], one["start"], one["stop"], unit) for one in shown][-2:] == [
+        "\U0001f600",
+        "film",
+    ]
+    if unit != "codepoint":  # the control: other numbers
+        assert found["spans"] != plain["spans"]
+        refused = ask(server.address, "/v1/embed", {"input": [5, 6], "unit": unit, "chunk": 4, "model": "vectors"})
+        assert (refused.status, refused.body["error"]["param"]) == (422, "unit")
 
 
 def test_places_in_other_units(server: Any) -> None:
@@ -177,6 +260,47 @@ def test_a_long_text_is_refused_cut_or_read_in_windows_and_it_is_said(server: An
     (expected,) = pipe([long], top_k=None, truncation="windows")
     near(whole.results, [[{key: label[key] for key in ("label", "score")} for label in expected]])
     assert whole.body["truncated"] == [False]
+
+
+def test_what_is_read_in_windows_may_be_refused_or_cut(server: Any) -> None:
+    long = "a very good film and " * 40
+
+    def asked(path: str, **body: Any) -> Any:
+        return ask(server.address, f"/v1/{path}", body)
+
+    for path, model in (("tag", "tags"), ("redact", "tags")):
+        whole = asked(path, model=model, input=["film", long])
+        assert asked(path, model=model, input=["film", long], overflow="window").results == whole.results
+        refused = asked(path, model=model, input=["film", long], overflow="error")
+        assert (refused.status, refused.body["error"]["type"]) == (422, "too_long")
+        assert "202 tokens" in refused.body["error"]["message"]
+        assert asked(path, model=model, input=["film"], overflow="error").status == 200
+    cut = asked("tag", model="tags", input=["film", long], overflow="truncate").body
+    assert cut["truncated"] == [False, True]
+    assert len(cut["results"][1]) < len(asked("tag", model="tags", input=[long]).results[0])
+    assert asked("answer", model="answers", input=QUESTION, overflow="window").status == 200
+    assert asked("answer", model="answers", input=QUESTION, overflow="error").body["error"]["type"] == "too_long"
+    short = {**QUESTION, "context": "the film was very good"}
+    assert asked("answer", model="answers", input=short, overflow="error").status == 200
+    labels = {"model": "nli", "input": long, "labels": ["film", "scene"]}
+    assert asked("zero-shot", **labels).body["error"]["type"] == "too_long"
+    assert asked("zero-shot", **labels, overflow="truncate").body["truncated"] == [True]
+    for path, overflow in (("answer", "truncate"), ("redact", "truncate"), ("zero-shot", "window")):
+        body = {"answer": {"input": QUESTION}, "redact": {"input": "a"}, "zero-shot": labels}[path]
+        assert asked(path, **body, overflow=overflow).body["error"]["param"] == "overflow"
+
+
+def test_chunks_by_overflow(server: Any) -> None:
+    body = {"model": "vectors", "input": "the film was good. the end was dull."}
+    found = [
+        ask(server.address, "/v1/embed", {**body, **fields}).results
+        for fields in ({"overflow": "chunk"}, {"chunk": "sentence"}, {"overflow": "chunk", "chunk": 3}, {"chunk": 3})
+    ]
+    near(found[0], found[1])
+    near(found[2], found[3])
+    assert len(found[0][0]) == 2 < len(found[2][0])
+    refused = ask(server.address, "/v1/embed", {**body, "overflow": "error", "chunk": 3})
+    assert refused.body["error"]["param"] == "overflow"
 
 
 def test_many_clients_at_once_get_their_own_answers(server: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -123,6 +125,22 @@ def test_stock_clients(server: Any, name: str) -> None:
     program = CLIENTS / f"{name.removesuffix('_hub')}_client.py"
     done = subprocess.run([sys.executable, program, server.address], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_page_names_the_clients_in_the_versions_that_are_tested() -> None:
+    page = (CLIENTS.parents[1] / "docs" / "how-to" / "serve.md").read_text(encoding="utf-8")
+    names = {
+        name: value for name, value in runpy.run_path(str(CLIENTS / "run.py")).items() if name in ("PACKAGES", "NPM")
+    }
+    asked = " ".join(given for each in names.values() for given in each.values()).split()
+    pinned = [" ".join(re.split("==|(?<=.)@(?=[0-9])", given)) for given in asked if re.search("[=@][0-9]", given)]
+    assert len(pinned) > 15
+    assert [each for each in pinned if each not in page] == []
+    programs = {file.name.removesuffix("_client.py") for file in CLIENTS.glob("*_client.py")}
+    assert programs == names["PACKAGES"].keys(), "each is run"
+    assert {f"npm/{file.stem}" for file in (CLIENTS / "npm").glob("*.mjs")} - {"npm/client_helpers"} == names[
+        "NPM"
+    ].keys()
 
 
 @pytest.mark.campaign

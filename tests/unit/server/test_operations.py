@@ -19,8 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bertkit.errors import ConfigError
 from bertkit.server.app import ServerApp
+from bertkit.server.dialects.table import routes
 from bertkit.server.http import protocol
 from bertkit.server.http.guards import OPEN_PATHS
+from bertkit.server.openapi import describe
 from bertkit.server.settings import ServeSettings, read_serve_settings
 from pipeline_helpers import save_tiny
 from server_helpers import ask, save_models, serving
@@ -222,12 +224,47 @@ def test_models_that_torch_computes_have_a_precision(tmp_path: Path) -> None:
     assert (found["engine"], found["precision"]) == ("torch", "torch.float32")
 
 
-def test_the_description_has_every_route(server: Any) -> None:
+def described(document: Any) -> set[tuple[str, str]]:
+    """Methods and paths."""
+    return {(method.upper(), path) for path, there in document["paths"].items() for method in there}
+
+
+def test_the_description_has_every_route_and_no_other(server: Any) -> None:
     document = ask(server.address, "/openapi.json").body
     assert document["openapi"] == "3.1.0"
+    assert described(document) == {*routes(), *server.app.operations._routes}
+    assert ("POST", "/mcp") in described(describe(routes(), mcp=True))
     body = document["paths"]["/v1/tag"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     name = body["$ref"].rpartition("/")[2]
     assert set(document["components"]["schemas"][name]["required"]) == {"input"}
+    assert {"bearer", "key"} == document["components"]["securitySchemes"].keys()
+    assert {} in document["security"]
+    assert {} not in describe(routes(), keys=True)["security"]
+
+
+def test_failures_are_described_by_route(server: Any) -> None:
+    document = ask(server.address, "/openapi.json").body
+
+    def responses(method: str, path: str) -> dict[str, Any]:
+        found = document["paths"][path][method]["responses"]
+        kept = document["components"]["responses"]
+        return {status: kept[one["$ref"].rpartition("/")[2]] if "$ref" in one else one for status, one in found.items()}
+
+    assert set(responses("get", "/v1/info")) == {"200", "401", "403", "500"}
+    assert set(responses("get", "/v1/models/{model}")) == {"200", "401", "403", "404", "500"}
+    tag, plane = responses("post", "/v1/tag"), responses("post", "/v1/map")
+    assert set(plane) - set(tag) == {"501"}
+    assert {"400", "413", "415", "422", "424", "429", "503", "504"} <= set(tag)
+    assert {"Retry-After", "retry-after-ms"} <= set(tag["429"]["headers"])
+    assert "Retry-After" not in tag["422"]["headers"]
+    said = ask(server.address, "/v1/tag", {"model": "tags", "input": ""})
+    (example,) = [one["value"] for name, one in tag["422"]["content"]["application/json"]["examples"].items()
+                  if name == "bertkit: empty"]  # fmt: skip
+    assert example["error"].keys() == said.body["error"].keys()
+    assert example["error"]["type"] == said.body["error"]["type"] == "empty"
+    assert set(responses("post", "/v1/bulk/tag")) < set(tag)
+    for path, status in (("/admin/reload", "404"), ("/health", "503"), ("/ready", "503")):
+        assert status in document["paths"][path]["post" if "admin" in path else "get"]["responses"]
 
 
 def test_reloading_keeps_the_old_model_until_the_new_one_answers(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ SHOWN = {
     "map": "Trustworthiness",
     "attention": "Layer 2 of 2, 4 heads",
     "embed": "32 numbers",
-    "tokenize": "[CLS]",
+    "tokenize": "Word",
 }
 #: Texts that the tiny models read.
 WRITTEN = {
@@ -164,6 +164,7 @@ def test_every_tab(address: str, tmp_path: Path, width: int, dark: bool) -> None
                 assert said[0].startswith(f"curl {address}/v1/")
                 assert f'"model":"{model}"' in said[0]
                 assert all(said)
+                assert ("There is no command" in said[2]) == (task in ("choose", "tokenize"))
         assert seen == set(SHOWN)
         check_quiet(page, address)
 

@@ -202,7 +202,9 @@ class NativeBackend:
             x = hidden_TD
             if head.reads != "tokens":
                 x = self._pool(hidden_TD, pack, ("cls" if head.reads == "first" else head.reads,))
-            found[name] = {head.outputs[0]: self._through(head, x, first)}
+            said = self._through(head, x, first)
+            several = {field: said[:, column] for column, field in enumerate(head.outputs)}
+            found[name] = several if len(several) > 1 else {head.outputs[0]: said}
             first += len(head.layers)
         return found
 

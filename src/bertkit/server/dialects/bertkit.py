@@ -22,6 +22,7 @@ from bertkit.server.dialects.bertkit_bodies import (
     Map,
     NextSentence,
     Redact,
+    Rerank,
     Search,
     Similarity,
     Sparse,
@@ -30,6 +31,7 @@ from bertkit.server.dialects.bertkit_bodies import (
     ZeroShot,
 )
 from bertkit.server.dialects.bertkit_examples import ANSWERS
+from bertkit.server.dialects.bertkit_schemas import ERROR, INFO, SCHEMAS
 from bertkit.server.dialects.route import (
     Asked,
     Body,
@@ -37,12 +39,13 @@ from bertkit.server.dialects.route import (
     Planned,
     Reply,
     Route,
+    Unit,
     as_base64,
     in_units,
     json_reply,
     listed,
 )
-from bertkit.server.failures import Failure
+from bertkit.server.failures import Failure, Kind
 
 
 def _paired(given: Any) -> Sequence[Any]:
@@ -53,15 +56,8 @@ def _paired(given: Any) -> Sequence[Any]:
 def _embed(asked: Asked) -> Planned:
     body: Embed = asked.body
     items, _ = listed(body.input)
-    if body.chunk is not None:
-        others = ("tokens", "prompt", "prompt_name", "overflow")
-        name = "encoding" if body.encoding != "float" else next((name for name in others if getattr(body, name)), None)
-        if name is not None:
-            raise Failure("invalid", f"`{name}` does not go with `chunk`", param=name)
-        size = None if body.chunk == "sentence" else body.chunk
-        own = {"normalize": body.normalize, "dimensions": body.dimensions}
-        call = body.call("embed-chunks", items, None, num_tokens=size, **own)
-        return Planned(call, lambda answer: body.reply(answer, answer.results))
+    if body.chunk is not None or body.overflow == "chunk":
+        return _chunks(body, items)
     own = {"normalize": body.normalize, "dimensions": body.dimensions}
     prompts = {"prompt": body.prompt, "prompt_name": body.prompt_name}
     call = body.call("embed-tokens" if body.tokens else "embed", items, body.overflow, **own, **prompts)
@@ -71,6 +67,23 @@ def _embed(asked: Asked) -> Planned:
         return body.reply(answer, list(map(as_base64, vectors)) if body.encoding == "base64" else vectors)
 
     return Planned(call, render)
+
+
+def _chunks(body: Embed, items: Sequence[Any]) -> Planned:
+    others = {name: getattr(body, name) for name in ("tokens", "prompt", "prompt_name")}
+    others |= {"overflow": body.overflow not in (None, "chunk"), "encoding": body.encoding != "float"}
+    # The text of ids is not known here.
+    others |= {"unit": body.unit != "codepoint" and not all(isinstance(item, str) for item in items)}
+    if name := next((name for name, given in others.items() if given), None):
+        raise Failure("invalid", f"`{name}` does not go with `chunk`{' of ids' * (name == 'unit')}", param=name)
+    size = None if body.chunk in (None, "sentence") else body.chunk
+    own = {"normalize": body.normalize, "dimensions": body.dimensions}
+
+    def render(answer: Answer) -> Reply:
+        pairs = zip(items, answer.results, strict=True)
+        return body.reply(answer, [in_units(text, chunks, body.unit) for text, chunks in pairs])
+
+    return Planned(body.call("embed-chunks", items, None, num_tokens=size, **own), render)
 
 
 def _sparse(asked: Asked) -> Planned:
@@ -86,6 +99,18 @@ def _similarity(asked: Asked) -> Planned:
     body: Similarity = asked.body
     item = {"source_sentence": body.source, "sentences": body.sentences}
     return Planned(body.call("similarity", [item], body.overflow), lambda answer: body.reply(answer, answer.results[0]))
+
+
+def _rerank(asked: Asked) -> Planned:
+    body: Rerank = asked.body
+    item = {"query": body.query, "documents": body.documents}
+    call = body.call("rerank", [item], body.overflow, top_k=body.top_k, function_to_apply=body.function)
+
+    def render(answer: Answer) -> Reply:
+        ranked = [{"index": each["index"], "score": each["score"]} for each in answer.results[0]]
+        return body.reply(answer, ranked)
+
+    return Planned(call, render)
 
 
 def _classify(asked: Asked) -> Planned:
@@ -114,7 +139,7 @@ def _next_sentence(asked: Asked) -> Planned:
 def _zero_shot(asked: Asked) -> Planned:
     body: ZeroShot = asked.body
     options = {"candidate_labels": tuple(body.labels), "multi_label": body.multi_label or None}
-    call = body.call("zero-shot", listed(body.input)[0], None, **options, hypothesis_template=body.template)
+    call = body.call("zero-shot", listed(body.input)[0], body.overflow, **options, hypothesis_template=body.template)
 
     def render(answer: Answer) -> Reply:
         ranked = [zip(found["labels"], found["scores"], strict=True) for found in answer.results]
@@ -132,14 +157,20 @@ def _tag(asked: Asked) -> Planned:
         kept = [[one for one in found if one["score"] >= least] for found in answer.results]
         return body.reply(answer, [in_units(text, found, body.unit) for text, found in zip(texts, kept, strict=True)])
 
-    return Planned(body.call("tag", texts, aggregation_strategy=body.aggregation), render)
+    return Planned(body.call("tag", texts, body.overflow, aggregation_strategy=body.aggregation), render)
 
 
 def _redact(asked: Asked) -> Planned:
     body: Redact = asked.body
     labels = None if body.labels is None else tuple(body.labels)
-    call = body.call("redact", listed(body.input)[0], labels=labels, threshold=body.threshold)
-    return Planned(call, lambda answer: body.reply(answer, answer.results))
+    texts, _ = listed(body.input)
+    call = body.call("redact", texts, body.overflow, labels=labels, threshold=body.threshold)
+
+    def placed(text: str, found: dict[str, Any]) -> dict[str, Any]:
+        spans = in_units(text, found["spans"], body.unit)
+        return {**found, "spans": in_units(found["text"], spans, body.unit, ("redacted_start", "redacted_end"))}
+
+    return Planned(call, lambda answer: body.reply(answer, list(map(placed, texts, answer.results))))
 
 
 def _answer(asked: Asked) -> Planned:
@@ -154,7 +185,7 @@ def _answer(asked: Asked) -> Planned:
             results.append(spans if isinstance(found, list) else spans[0])
         return body.reply(answer, results)
 
-    return Planned(body.call("answer", items, top_k=body.top_k), render)
+    return Planned(body.call("answer", items, body.overflow, top_k=body.top_k), render)
 
 
 def _choose(asked: Asked) -> Planned:
@@ -180,8 +211,14 @@ def _generate(asked: Asked) -> Planned:
 
 def _tokenize(asked: Asked) -> Planned:
     body: Tokenize = asked.body
-    call = body.call("tokenize", listed(body.input)[0], add_special_tokens=body.add_special_tokens)
-    return Planned(call, lambda answer: body.reply(answer, answer.results))
+    texts, _ = listed(body.input)
+    call = body.call("tokenize", texts, add_special_tokens=body.add_special_tokens)
+
+    def render(answer: Answer) -> Reply:
+        pairs = zip(texts, answer.results, strict=True)
+        return body.reply(answer, [in_units(text, pieces, body.unit, ("start", "stop")) for text, pieces in pairs])
+
+    return Planned(call, render)
 
 
 def _decode(asked: Asked) -> Planned:
@@ -199,23 +236,52 @@ def _search(asked: Asked) -> Planned:
 
 def _analyze(asked: Asked) -> Planned:
     body: Analyze = asked.body
-    return Planned(body.call("analyze", _paired(body.input)), lambda answer: body.reply(answer, answer.results))
+    items = _paired(body.input)
+
+    def placed(item: Any, said: dict[str, Any]) -> dict[str, Any]:
+        """Heads that find entities read single texts."""
+        return {
+            name: in_units(item, found, body.unit) if isinstance(found, list) and "start" in (*found, {})[0] else found
+            for name, found in said.items()
+        }
+
+    return Planned(
+        body.call("analyze", items), lambda answer: body.reply(answer, list(map(placed, items, answer.results)))
+    )
 
 
 def _one(given: str | list[str]) -> tuple[str, str | None]:
     return (given, None) if isinstance(given, str) else (given[0], given[1])
 
 
+def _of_pair(item: tuple[str, str | None], parts: Sequence[dict[str, Any]], unit: Unit, *names: str) -> list[Any]:
+    """Parts of the first and of the second text with their places in other units."""
+    texts = item[0], item[1] or ""
+    return [in_units(texts[part["second"]], [part], unit, names)[0] for part in parts]
+
+
 def _attention(asked: Asked) -> Planned:
     body: Attention = asked.body
-    call = body.call("attention", [_one(body.input)], body.overflow, layer=body.layer, head=body.head)
-    return Planned(call, lambda answer: body.reply(answer, answer.results[0]))
+    item = _one(body.input)
+    call = body.call("attention", [item], body.overflow, layer=body.layer, head=body.head)
+
+    def render(answer: Answer) -> Reply:
+        found = answer.results[0]
+        return body.reply(answer, {**found, "pieces": _of_pair(item, found["pieces"], body.unit, "start", "stop")})
+
+    return Planned(call, render)
 
 
 def _explain(asked: Asked) -> Planned:
     body: Explain = asked.body
-    call = body.call("explain", [_one(body.input)], body.overflow, label=body.label, word=body.word)
-    return Planned(call, lambda answer: body.reply(answer, answer.results[0]))
+    item = _one(body.input)
+    call = body.call("explain", [item], body.overflow, label=body.label, word=body.word)
+
+    def render(answer: Answer) -> Reply:
+        found = answer.results[0]
+        return body.reply(answer, {**found, "words": _of_pair(item, found["words"], body.unit, "start", "end")})
+
+    return Planned(call, render)
 
 
 def _map(asked: Asked) -> Planned:
@@ -240,13 +306,16 @@ def _error(failure: Failure, status: int) -> Any:
 
 def _post(name: str, plan: Callable[[Asked], Planned], body: type[Body], *keys: str) -> Route:
     summary = (body.__doc__ or "").partition("\n")[0]
-    return Route("POST", f"/v1/{name}", plan, summary, body, answer=ANSWERS[name], keys=frozenset(keys))
+    fails = frozenset[Kind]({"missing_package"} if name == "map" else ())
+    own = {"answer": ANSWERS[name], "schema": SCHEMAS[name], "fails": fails}
+    return Route("POST", f"/v1/{name}", plan, summary, body, keys=frozenset(keys), **own)
 
 
 _TASKS = (
     _post("embed", _embed, Embed, "input"),
     _post("sparse", _sparse, Sparse),
     _post("similarity", _similarity, Similarity),
+    _post("rerank", _rerank, Rerank, "timeout", "priority", "facts", "overflow", "top_k", "function"),
     _post("classify", _classify, Classify, "input"),
     _post("next-sentence", _next_sentence, NextSentence),
     _post("zero-shot", _zero_shot, ZeroShot),
@@ -282,7 +351,8 @@ DIALECT = Dialect(
         _post("attention", _attention, Attention),
         _post("explain", _explain, Explain),
         _post("map", _map, Map),
-        Route("GET", "/v1/info", _info, "The server, its limits and its models."),
+        Route("GET", "/v1/info", _info, "The server, its limits and its models.", schema=INFO),
     ),
     _error,
+    failed=ERROR,
 )

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from bertkit.server.calls import Answer, Call, Overflow, Task
-from bertkit.server.dialects.route import Body, Count, Ids, Reply, Share, Text, Texts, TextsOrIds, call_of, json_reply
+from bertkit.server.dialects.route import (
+    Body,
+    Count,
+    Ids,
+    Reply,
+    Share,
+    Text,
+    Texts,
+    TextsOrIds,
+    Unit,
+    call_of,
+    json_reply,
+)
 from bertkit.server.failures import Failure
 from bertkit.server.label_rule import LabelRule
 
@@ -36,7 +48,7 @@ class Request(Body):
         call = call_of(task, items, getattr(self, "model", None), overflow, **options)
         return replace(call, timeout=self.timeout, wait=self.wait, bulk=self.priority == "bulk")
 
-    def reply(self, answer: Answer, results: Sequence[Any], **more: Any) -> Reply:
+    def reply(self, answer: Answer, results: Sequence[Any] | Mapping[str, Any], **more: Any) -> Reply:
         """The results with what is said of every answer."""
         body: dict[str, Any] = {
             "model": answer.model.name,
@@ -74,6 +86,16 @@ Windows = Annotated[
     Literal["error", "truncate", "truncate-left", "window"] | None,
     Field(description="the same; 'window': it is read whole, in windows that overlap"),
 ]
+WholeTexts = Annotated[
+    Literal["error", "truncate", "window"] | None,
+    Field(
+        description="a text that is too long is read whole, in windows that overlap, by default and with 'window'; "
+        "refused; or cut at its end"
+    ),
+]
+Places = Annotated[
+    Unit, Field(description="what places in texts count: characters, code units of UTF-16, or bytes of UTF-8")
+]
 Pair = Annotated[list[str], Field(min_length=2, max_length=2, examples=[["He went to the bank.", "It was closed."]])]
 
 
@@ -81,7 +103,13 @@ class Embed(Common):
     """Texts to vectors."""
 
     input: TextsOrIds
-    overflow: Reading = None
+    overflow: Annotated[
+        Literal["error", "truncate", "truncate-left", "chunk"] | None,
+        Field(
+            description="a text that is too long is refused, or cut at its end or at its beginning; by default as the "
+            "model was trained, else refused; 'chunk': the same as `chunk`, by sentences unless that says otherwise"
+        ),
+    ] = None
     normalize: bool | None = None
     dimensions: Annotated[Count | None, Field(description="keep the first numbers of each vector")] = None
     prompt: str | None = None
@@ -94,6 +122,7 @@ class Embed(Common):
             "any length of text"
         ),
     ] = None
+    unit: Places = "codepoint"
     encoding: Literal["float", "base64"] = "float"
 
 
@@ -110,6 +139,24 @@ class Similarity(Common):
 
     source: Text
     sentences: Annotated[list[str], Field(min_length=1)]
+    overflow: Reading = None
+
+
+class Rerank(Common):
+    """Documents by how well they answer a query, best first.
+
+    This path is shared with the clients of Jina and Cohere, who say nothing of ours: the body is read as this one if
+    it has one of `timeout`, `priority`, `facts`, `overflow`, `top_k` or `function`, and then it may have no field of
+    theirs.
+    """
+
+    query: Annotated[str, Field(examples=["What is a bank?"])]
+    documents: Annotated[list[str], Field(min_length=1, examples=[["The side of a river.", "A tall tree."]])]
+    top_k: Annotated[Count | None, Field(description="the best of them; by default all")] = None
+    function: Annotated[
+        Literal["sigmoid", "none"] | None,
+        Field(description="probabilities, or the model's own numbers; by default as the model says"),
+    ] = None
     overflow: Reading = None
 
 
@@ -161,6 +208,9 @@ class ZeroShot(Common):
     labels: Annotated[list[str], Field(min_length=1, examples=[["sports", "politics"]])]
     multi_label: bool = False
     template: Annotated[str | None, Field(description="the hypothesis, with {} for the label")] = None
+    overflow: Annotated[
+        Literal["error", "truncate"] | None, Field(description="a text that is too long is refused, or cut at its end")
+    ] = None
 
 
 class Tag(Common):
@@ -168,8 +218,9 @@ class Tag(Common):
 
     input: Texts
     aggregation: Literal["none", "simple", "first", "average", "max"] = "simple"
-    unit: Annotated[Literal["codepoint", "utf16", "utf8"], Field(description="what start and end count")] = "codepoint"
+    unit: Places = "codepoint"
     threshold: Share | None = None
+    overflow: WholeTexts = None
 
 
 class Redact(Common):
@@ -178,6 +229,11 @@ class Redact(Common):
     input: Texts
     labels: Annotated[list[str] | None, Field(description="types of entities to replace; by default all")] = None
     threshold: Share | None = None
+    unit: Places = "codepoint"
+    overflow: Annotated[
+        Literal["error", "window"] | None,
+        Field(description="a text that is too long is read in windows, by default and with 'window', or refused"),
+    ] = None
 
 
 class Question(Body):
@@ -192,7 +248,11 @@ class AnswerQuestions(Common):
 
     input: Question | list[Question]
     top_k: Count | None = None
-    unit: Literal["codepoint", "utf16", "utf8"] = "codepoint"
+    unit: Places = "codepoint"
+    overflow: Annotated[
+        Literal["error", "window"] | None,
+        Field(description="a context that is too long is read in windows, by default and with 'window', or refused"),
+    ] = None
 
 
 class ChoiceQuestion(Body):
@@ -231,6 +291,7 @@ class Tokenize(Common):
 
     input: Texts
     add_special_tokens: bool = True
+    unit: Places = "codepoint"
 
 
 class Decode(Common):
@@ -257,6 +318,7 @@ class Analyze(Common):
     """All heads of a model at once."""
 
     input: Annotated[str | list[str | Pair], Field(examples=[["A film to remember."]])]
+    unit: Places = "codepoint"
 
 
 class Attention(Common):
@@ -266,6 +328,7 @@ class Attention(Common):
     layer: Annotated[Count | None, Field(description="from 1 on; by default the top one")] = None
     head: Annotated[Count | None, Field(description="from 1 on; by default all")] = None
     overflow: Reading = None
+    unit: Places = "codepoint"
 
 
 class Explain(Common):
@@ -284,6 +347,7 @@ class Explain(Common):
         ),
     ] = None
     overflow: Reading = None
+    unit: Places = "codepoint"
 
 
 class Map(Common):

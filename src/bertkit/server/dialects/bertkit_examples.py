@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_RIVER = {"id": 2314, "text": "river", "special": False, "segment": 0, "start": 16, "stop": 21}
+_RIVER: Mapping[str, Any] = {
+    "id": 2314, "text": "river", "special": False, "segment": 0, "second": False, "word": 3, "start": 16, "stop": 21
+}  # fmt: skip
 _PLACE = {"entity_group": "LOC", "score": 0.98, "word": "London", "start": 22, "end": 28}
 _HIT = {"id": "17", "text": "Refunds are paid within a week.", "source": "faq.txt", "score": 0.87}
 _LABELS = [{"label": "good", "score": 0.91}, {"label": "bad", "score": 0.09}]
@@ -14,6 +16,7 @@ _RESULTS: Mapping[str, Any] = {
     "embed": [[0.0125, -0.0531, 0.0342]],
     "sparse": [{"river": 1.42, "bank": 1.13}],
     "similarity": [0.83, 0.12],
+    "rerank": [{"index": 0, "score": 0.93}, {"index": 1, "score": 0.02}],
     "classify": [_LABELS],
     "next-sentence": [{"label": "is_next", "score": 0.97, "is_next": 0.97}],
     "zero-shot": [[{"label": "politics", "score": 0.88}, {"label": "sports", "score": 0.12}]],

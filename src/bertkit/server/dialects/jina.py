@@ -47,10 +47,12 @@ _ANSWER = {
     "results": [{"index": 0, "relevance_score": 0.93, "document": {"text": "The side of a river."}}],
 }
 _SUMMARY = "A query, and documents to order by how well they answer it."
+#: Fields of these clients that bertkit's own body of the same path does not have.
+_THEIRS = frozenset({"top_n", "return_documents", "rank_fields", "max_tokens_per_doc", "raw_scores"})
 DIALECT = Dialect(
     "jina",
     (
-        Route("POST", "/v1/rerank", _rerank, _SUMMARY, RankRequest, answer=_ANSWER),
+        Route("POST", "/v1/rerank", _rerank, _SUMMARY, RankRequest, answer=_ANSWER, keys=_THEIRS, usual=True),
         Route("POST", "/rerank", _rerank, _SUMMARY, RankRequest, answer=_ANSWER, keys=frozenset({"documents"})),
     ),
     _error,

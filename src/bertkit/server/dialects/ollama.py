@@ -186,6 +186,7 @@ DIALECT = Dialect(
                 "load_duration": 0,
                 "prompt_eval_count": 8,
             },
+            schema={"type": "object", "required": ["model", "embeddings"]},  # all that is said of an empty text
         ),
         Route(
             "POST",

@@ -84,10 +84,12 @@ class Route:
     path: ``{model}`` in it stands for the name of a model, which may have slashes.
     body: the class of its body; None: it has none.
     plan: from a request to a call, and to its reply. May raise :class:`Failure`.
-    answer: an example of a reply's body.
+    answer: an example of a reply's body. schema: what every good one is, as JSON Schema.
+    fails: kinds of failure that other routes do not have.
     needs_facts: the call depends on what the model is: ``plan`` reads :attr:`Asked.facts`.
     binary: its reply may also be bytes, if the body asks for them.
     keys: where several dialects have this method and path, this route is meant if the body has one of these.
+    usual: of those it is meant if the body has none of their keys; otherwise the first of :data:`table.ALL` is.
     lines: it reads any number of such bodies, one a line, and answers each with a line.
     """
 
@@ -97,8 +99,11 @@ class Route:
     summary: str
     body: type[Body] | None = None
     answer: Any = None
+    schema: Mapping[str, Any] | None = None
+    fails: frozenset[Kind] = frozenset()
     needs_facts: bool = False
     keys: frozenset[str] = frozenset()
+    usual: bool = False
     binary: bool = False
     lines: bool = False
 
@@ -110,6 +115,7 @@ class Dialect:
     status: by kind of failure, where it is not the usual one.
     error: the body for a failure and its status; None: an empty body.
     headers: of a good answer.
+    failed: what ``error`` makes, as JSON Schema.
     """
 
     name: str
@@ -117,6 +123,7 @@ class Dialect:
     error: Callable[[Failure, int], Any]
     status: Mapping[Kind, int] = field(default_factory=dict)
     headers: Callable[[Answer], Mapping[str, str]] = lambda answer: {}
+    failed: Mapping[str, Any] | None = None
 
     def refusal(self, failure: Failure) -> Reply:
         """What a client of this dialect expects to read of a failure."""
@@ -237,15 +244,23 @@ def usage_of(answer: Answer) -> dict[str, int]:
     return {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
-def in_units(text: str, spans: Sequence[dict[str, Any]], unit: str) -> list[dict[str, Any]]:
-    """Spans whose ``start`` and ``end`` count code units of UTF-16, or bytes of UTF-8, in place of code points."""
+Unit = Literal["codepoint", "utf16", "utf8"]
+
+
+def in_units(
+    text: str, spans: Sequence[dict[str, Any]], unit: Unit, names: Sequence[str] = ("start", "end")
+) -> list[dict[str, Any]]:
+    """Spans whose places count code units of UTF-16, or bytes of UTF-8, in place of code points.
+
+    names: of their fields that are places in the text, or None.
+    """
     if unit == "codepoint" or text.isascii():
         return list(spans)
-    size: Callable[[str], int] = {
-        "utf16": lambda part: len(part.encode("utf-16-le", "surrogatepass")) // 2,
-        "utf8": lambda part: len(part.encode("utf-8", "surrogatepass")),
-    }[unit]
-    return [{**each, "start": size(text[: each["start"]]), "end": size(text[: each["end"]])} for each in spans]
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    bounds = (0xFFFF,) if unit == "utf16" else (0x7F, 0x7FF, 0xFFFF)
+    sizes = 1 + sum((codes > bound).astype(np.int64) for bound in bounds)
+    places = np.concatenate([[0], np.cumsum(sizes)]).tolist()
+    return [{**each, **{name: places[each[name]] for name in names if each[name] is not None}} for each in spans]
 
 
 class TextObject(LenientBody):

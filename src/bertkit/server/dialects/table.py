@@ -47,5 +47,6 @@ def routes() -> Mapping[tuple[str, str], Sequence[tuple[Dialect, Route, frozense
     found: dict[tuple[str, str], list[tuple[Dialect, Route, frozenset[str]]]] = {}
     for dialect in ALL:
         for route in dialect.routes:
-            found.setdefault((route.method, route.path), []).append((dialect, route, route.keys))
+            place = found.setdefault((route.method, route.path), [])
+            place.insert(0 if route.usual else len(place), (dialect, route, route.keys))
     return found

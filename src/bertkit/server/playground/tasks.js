@@ -190,7 +190,8 @@ export const TASKS = {
         `pipe = pipeline("token-classification", model=${python(source)})`,
         `print(redact(text, pipe(text, aggregation_strategy="simple")${values.labels ? `, ${python(split(values.labels))}` : ""}))`,
       ].join("\n"),
-    command: () => NO_COMMAND,
+    command: (source, values) =>
+      `# Finds them, and replaces nothing:\n${command("tag", source, [values.input], { strategy: "simple" })}`,
     show: ([found], values) => views.redaction(values.input, found),
   },
   answer: {

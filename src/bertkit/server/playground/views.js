@@ -155,6 +155,7 @@ export function pieces(found) {
   const rows = found.map((piece, at) => [
     at,
     piece.text,
+    piece.word === null ? "" : piece.word + 1,
     piece.id,
     piece.segment,
     piece.special ? "special" : `${piece.start}–${piece.stop}`,
@@ -162,7 +163,7 @@ export function pieces(found) {
   return [
     element("p", {}, `${plural(found.length, "piece")}, special ones included.`),
     element("ol", { class: "chips", "aria-label": "Pieces" }, chips),
-    table("Pieces", ["Place", "Piece", "Id", "Segment", "Characters"], rows),
+    table("Pieces", ["Place", "Piece", "Word", "Id", "Segment", "Characters"], rows),
   ];
 }
 
