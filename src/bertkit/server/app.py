@@ -49,8 +49,7 @@ class ServerApp:
             from bertkit.server.mcp import McpOverHttp
 
             adapter = self._mcp = McpOverHttp(self.service, adapter)
-        keys = bool(settings.api_key or settings.api_keys_file)
-        description = cache(lambda: describe(table, keys=keys, mcp=settings.mcp))
+        description = cache(lambda: describe(table, keys=bool(keys), mcp=settings.mcp))
         pages = playground() if settings.playground else {}
         self.operations = Operations(adapter, self.service, self.metrics, description, pages)
         self._guarded = Guarded(
