@@ -381,6 +381,20 @@ def test_files_that_are_cut_or_overwritten_change_no_answer(tmp_path: Path, work
             assert answer() == before
 
 
+@pytest.mark.campaign
+def test_the_limits_of_a_key_hold_for_all_workers_together(tmp_path: Path) -> None:
+    keys, most = tmp_path / "keys", 40
+    keys.write_text(f"few requests_per_minute={most}\nfree\n")
+    models = save_models(tmp_path, ("vectors",))
+    begun = time.monotonic()
+    with served(*models, "--workers", "2", "--api-keys-file", str(keys)) as server:
+        found = [ask(server.address, "/v1/embed", FILM, x_api_key="few").status for _ in range(3 * most)]
+        back = int((time.monotonic() - begun) * most / 60) + 1
+        assert most <= found.count(200) <= most + back < 2 * most, "by connections of its own, each for either worker"
+        assert set(found) == {200, 429}
+        assert ask(server.address, "/v1/embed", FILM, x_api_key="free").status == 200
+
+
 def test_a_worker_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
     with served(*save_models(tmp_path, ("vectors",)), "--workers", "2") as server:
         expected = ask(server.address, "/v1/embed", FILM).results

@@ -91,6 +91,8 @@ class Part:
 
         def of_call(found: re.Match[str]) -> str:
             number = int(found[2])
+            if self.work.call.task == "similarity":  # the source is text 0, and its sentences follow
+                return f"{found[1]}{number + self.pieces[0].first if number else 0}"
             if number >= len(self.pieces):
                 return found[0]
             piece = self.pieces[number]

@@ -210,6 +210,13 @@ def test_a_document_that_is_too_long_is_named_by_its_number_in_the_request(tmp_p
 
     with_service(tmp_path, ("ranks",), use, max_batch_tokens=256)
 
+    async def compare(service: Service) -> None:
+        item = {"source_sentence": "a film", "sentences": documents}
+        with pytest.raises(Failure, match="text 42 "):  # the source is text 0
+            await service.answer(Call(task="similarity", items=[item], overflow="error"), itself)
+
+    with_service(tmp_path, ("vectors",), compare, max_batch_tokens=256)
+
 
 def test_a_request_that_fails_or_is_left_drops_its_other_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
