@@ -94,3 +94,36 @@ def test_a_wrong_window_is_seen(compiler: tuple[str, ...], tmp_path: Path) -> No
     done = subprocess.run([tmp_path / "fuzz", "1", "60"], capture_output=True, text=True)
     assert done.returncode == 1
     assert re.search(r"seed \d+: kind \d differs by", done.stdout), done.stdout
+
+
+@pytest.mark.campaign
+def test_a_missing_lock_is_seen(compiler: tuple[str, ...], tmp_path: Path) -> None:
+    """The control of the thread sanitizer: workspaces are handed out without a lock."""
+    sources = tmp_path / "native"
+    shutil.copytree(FOLDER, sources)
+    workspace = sources / "workspace.c"
+    text = workspace.read_text(encoding="utf-8")
+    without = re.sub(r"\b(un)?lock_shared\(\);", "", text)
+    assert without != text
+    workspace.write_text(without, encoding="utf-8")
+    flags = ["-g", *FLAGS, "-O1", *SANITIZERS["threads"], f"-I{sources}"]
+    plain = [
+        *flags,
+        "-DBERTKIT_VARIANT=plain",
+        "-DBERTKIT_PLAIN_C",
+        "-c",
+        sources / VARIANT,
+        "-o",
+        tmp_path / "plain.o",
+    ]
+    subprocess.run([*compiler, *plain], check=True)
+    files = [*(sources / name for name in NEUTRAL), FUZZER, tmp_path / "plain.o"]
+    program = tmp_path / "fuzz"
+    command = [*compiler, *flags, "-DBERTKIT_VARIANTS=X(plain)", *files, "-o", program, "-pthread", "-lm"]
+    built = subprocess.run(command, capture_output=True, text=True)
+    if "cannot find" in built.stderr:
+        pytest.skip("the compiler has no library for the thread sanitizer")
+    assert not built.returncode, built.stderr
+    done = subprocess.run([program, "1", "30"], capture_output=True, text=True)
+    assert done.returncode
+    assert "data race" in done.stderr
