@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,6 +167,24 @@ def test_explanations_of_a_head(place: Place) -> None:
     assert found["score"] == pytest.approx(labels[0]["score"], **CLOSE)
     tag = ask(place.address, "/v1/explain", {"model": "run/names", "input": TEXTS[3], "word": 2})
     assert tag.status == 200, tag.body
+
+
+def test_a_head_of_a_run_that_is_not_loaded_yet(place: Place) -> None:
+    with serving(f"run={place.run}", precision="fp32", lazy=True) as (app, address):
+
+        def asked(model: str) -> Any:
+            return ask(address, "/v1/classify", {"model": model, "input": TEXTS})
+
+        for model in ("run/mood", "run/other"):
+            assert (asked(model).status, asked(model).headers["retry-after"]) == (503, "1")
+        assert asked("other/mood").status == 404
+        while app.service.models.slots["run"].batcher is None:
+            time.sleep(0.01)
+        assert asked("run/mood").results == results(place, "classify", {"model": "run/mood", "input": TEXTS})
+        assert asked("run/other").status == 404
+        app.service.models.unload(app.service.models.slots["run"])
+        assert [one["state"] for one in ask(address, "/v1/info").body["models"]] == ["unloaded"] * 5
+        assert asked("run/mood").status == 503, "it comes back"
 
 
 def test_what_a_head_does_not_do_is_said(place: Place) -> None:
