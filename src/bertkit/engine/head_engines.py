@@ -58,13 +58,14 @@ class SharedRows:
         device: Any = None,
         precision: Precision = "auto",
         threads: int | None = None,
+        in_memory: bool = False,
     ) -> SharedRows:
-        """Of a run folder: ``classes`` names the model class of each head."""
+        """Of a run folder: ``classes`` names the model class of each head; ``in_memory`` as for the engine."""
         run = run.absolute()
         places = {name: (run / HEADS / name, model_class) for name, model_class in classes.items()}
         reasons = [reason for place in places.values() if (reason := why_not_native(*place, device)) is not None]
         if not reasons:
-            backend = NativeBackend(run, _ENCODER, precision, threads, places)
+            backend = NativeBackend(run, _ENCODER, precision, threads, places, in_memory=in_memory)
             return cls(InferenceEngine(backend), backend, classes)
         with needs_bertkit(f"{run}, which the compiled encoder does not compute ({reasons[0]}),"):
             from bertkit.engine.torch_heads import TorchHeads

@@ -68,8 +68,11 @@ class Analyzer:
         precision: Precision = "auto",
         threads: int | None = None,
         revision: str | None = None,
+        in_memory: bool = False,
     ) -> Analyzer:
         """Load a run of ``bertkit finetune multi``; arguments and errors as for :func:`bertkit.pipeline`.
+
+        in_memory: nothing stays mapped, so that the files may change.
 
         Heads that answer questions are not asked: they need a question beside the text, see :func:`analyze`.
 
@@ -89,7 +92,8 @@ class Analyzer:
             )
         asked = [name for name, workflow in workflows.items() if workflow.model_class == "BertForQuestionAnswering"]
         classes = {name: workflows[name].model_class for name in (*known, *asked)}
-        shared = SharedRows.load(folder, classes, device=device, precision=precision, threads=threads)
+        computing: dict[str, Any] = {"device": device, "precision": precision, "threads": threads}
+        shared = SharedRows.load(folder, classes, **computing, in_memory=in_memory)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         pipes = {}
         for name, engine in shared.engines().items():

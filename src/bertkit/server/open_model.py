@@ -94,7 +94,7 @@ class OpenModel:
         self.heads: Mapping[str, Pipeline] = {}
         self.tokenizer: PreTrainedTokenizer
         if heads_in(path):
-            self.analyzer = Analyzer.open(path, device=device, precision=precision, threads=threads)
+            self.analyzer = Analyzer.open(path, device=device, precision=precision, threads=threads, in_memory=True)
             self.head, shared = "analyze", self.analyzer.shared
             self.engine = shared.encoder = _SharedEngine(shared.encoder, self._lock, self._notes)
             pipes = {name: head.pipe for name, head in self.analyzer.heads.items()} | self.analyzer.answering

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,6 +186,23 @@ def test_a_head_of_a_run_that_is_not_loaded_yet(place: Place) -> None:
         app.service.models.unload(app.service.models.slots["run"])
         assert [one["state"] for one in ask(address, "/v1/info").body["models"]] == ["unloaded"] * 5
         assert asked("run/mood").status == 503, "it comes back"
+
+
+def test_files_that_are_overwritten_in_place_change_no_answer(place: Place, tmp_path: Path) -> None:
+    run = shutil.copytree(place.run, tmp_path / "run")
+    with serving(f"run={run}", precision="fp32") as (_, address):
+
+        def answers() -> list[Any]:
+            tag = ask(address, "/v1/tag", {"input": TEXTS}).results
+            return [tag, ask(address, "/v1/embed", {"input": TEXTS}).results]
+
+        before = answers()
+        assert any(before[0])
+        for weights in run.rglob("*.safetensors"):
+            if "seed-0" not in weights.parts:
+                with weights.open("r+b") as file:
+                    file.write(bytes(weights.stat().st_size))
+        assert answers() == before
 
 
 def test_what_a_head_does_not_do_is_said(place: Place) -> None:
