@@ -141,13 +141,19 @@ class Models:
             Failure: no such model, or the head does not do the task.
         """
         slot, name = (self._first_with(call.task), None) if call.model is None else self._place(call.model)
+        if not slot.facts.tasks:  # its heads are not known either: a Failure, unless it has just been loaded
+            self.batcher_for(replace(call, model=slot.name))
+        heads = slot.facts.heads
         if name is None:
             if call.task in OF_TOKENIZERS:
                 return call, render
-            name = next((name for name, head in slot.facts.heads.items() if call.task in head.tasks), None)
-        if name is None or not slot.facts.heads:  # not loaded yet: the caller will be told
-            return (call if call.model is None else replace(call, model=slot.name)), render
-        head = slot.facts.heads[name]
+            name = next((name for name, head in heads.items() if call.task in head.tasks), None)
+        if name is None:
+            return call, render
+        if (head := heads.get(name)) is None:
+            raise Failure(
+                "unknown_model", f"{slot.name} has no head {name!r:.200}; it has: {', '.join(heads) or 'none'}"
+            )
         if call.task not in head.tasks:
             does = ", ".join(head.tasks)
             said = f"the model {head.name} is a {head.model_class}, which does not do {call.task!r}; it does {does}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +15,7 @@ from bertkit import pipeline
 from bertkit.tasks import csv_task, task_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.several_heads import finetune_heads
+from browser_helpers import CHROMIUM, browser
 from finetune_data import BAD, GOOD, QUICK, labelled_texts, no_pictures, tiny_start, write_heads_data, write_table
 from server_helpers import ask, save_models, serving
 
@@ -166,6 +169,66 @@ def test_explanations_of_a_head(place: Place) -> None:
     assert found["score"] == pytest.approx(labels[0]["score"], **CLOSE)
     tag = ask(place.address, "/v1/explain", {"model": "run/names", "input": TEXTS[3], "word": 2})
     assert tag.status == 200, tag.body
+
+
+def test_a_head_of_a_run_that_is_not_loaded_yet(place: Place) -> None:
+    with serving(f"run={place.run}", precision="fp32", lazy=True) as (app, address):
+
+        def asked(model: str) -> Any:
+            return ask(address, "/v1/classify", {"model": model, "input": TEXTS})
+
+        for model in ("run/mood", "run/other"):
+            assert (asked(model).status, asked(model).headers["retry-after"]) == (503, "1")
+        assert asked("other/mood").status == 404
+        while app.service.models.slots["run"].batcher is None:
+            time.sleep(0.01)
+        assert asked("run/mood").results == results(place, "classify", {"model": "run/mood", "input": TEXTS})
+        assert asked("run/other").status == 404
+        app.service.models.unload(app.service.models.slots["run"])
+        assert [one["state"] for one in ask(address, "/v1/info").body["models"]] == ["unloaded"] * 5
+        assert asked("run/mood").status == 503, "it comes back"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.slow
+def test_heads_have_tabs_of_their_own_once_they_are_known(place: Place, tmp_path: Path) -> None:
+    def names(within: str) -> list[str]:
+        tabs = f"[...document.querySelectorAll('{within} [role=tab]')].map((tab) => tab.dataset.name)"
+        found: list[str] = page.value(tabs)
+        return found
+
+    run = f"run={place.run}"
+    with serving(run, playground=True, lazy=True) as (_, address), browser(tmp_path / "profile") as page:
+        page.open(f"{address}/playground")
+        page.wait("document.querySelectorAll('#models [role=tab]').length === 1")
+        page.value("document.querySelector('#model button').click()")
+        page.wait("document.querySelectorAll('#models [role=tab]').length === 5")
+        assert names("#models") == ["run", "run/mood", "run/names", "run/play", "run/same"]
+        assert {"analyze", "embed"} <= set(names(".tasks"))
+        assert not {"classify", "explain"} & set(names(".tasks"))
+        page.value("document.querySelector('[data-name=\"run/mood\"]').click()")
+        assert names(".tasks") == ["classify", "explain", "tokenize"]
+        page.value("document.querySelector('.ask textarea').focus()")
+        page.write(TEXTS[0])
+        page.press("Control+Enter")
+        page.wait("document.querySelector('.result')?.innerText.includes('The model gives: ')")
+
+
+def test_files_that_are_overwritten_in_place_change_no_answer(place: Place, tmp_path: Path) -> None:
+    run = shutil.copytree(place.run, tmp_path / "run")
+    with serving(f"run={run}", precision="fp32") as (_, address):
+
+        def answers() -> list[Any]:
+            tag = ask(address, "/v1/tag", {"input": TEXTS}).results
+            return [tag, ask(address, "/v1/embed", {"input": TEXTS}).results]
+
+        before = answers()
+        assert any(before[0])
+        for weights in run.rglob("*.safetensors"):
+            if "seed-0" not in weights.parts:
+                with weights.open("r+b") as file:
+                    file.write(bytes(weights.stat().st_size))
+        assert answers() == before
 
 
 def test_what_a_head_does_not_do_is_said(place: Place) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import local
 from typing import Any
@@ -92,9 +93,8 @@ class NativeBackend:
         projection = weights.encoder.projection("float32")
         self._projects = projection is not None
         own = (*(() if projection is None else (projection,)), *(layer.matrix for layer in _layers_of(weights)))
-        others = {
-            name: ModelWeights.from_checkpoint(*place, in_memory=in_memory) for name, place in self.beside.items()
-        }
+        read = partial(ModelWeights.from_checkpoint, in_memory=in_memory)
+        others = {name: read(*place) for name, place in self.beside.items()}
         #: Of the models of the heads beside the encoder.
         self.configs = {name: each.config for name, each in others.items()}
         self._heads = {name: each.head for name, each in others.items() if each.head is not None}

@@ -195,11 +195,14 @@ function modelPanel(model) {
   return panel;
 }
 
+const OF_HEADS = new Set(["classify", "tag", "redact", "answer", "explain"]);
+
 /** Its facts, its tasks, and what it does not do; or that it is not ready. */
 function show(panel, model) {
   const title = element("h2", {}, model.name);
   if (model.state !== "ready") return panel.replaceChildren(title, ...notReady(panel, model));
-  const known = Object.keys(TASKS).filter((name) => model.tasks.includes(name));
+  const isRun = model.tasks[0] === "analyze"; // each of its heads has a tab of its own
+  const known = Object.keys(TASKS).filter((name) => model.tasks.includes(name) && !(isRun && OF_HEADS.has(name)));
   const list = element("div", { role: "tablist", "aria-label": `Tasks of ${model.name}`, class: "tasks" });
   const place = element("div", { role: "tabpanel" });
   const lacks = Object.entries(model.lacks).map(([name, reason]) =>
@@ -213,6 +216,8 @@ function notReady(panel, model) {
   const reasons = { failed: `It could not be loaded: ${model.error}`, loading: "It is being loaded.", unloaded: "It is not loaded." };
   const look = async () => {
     const { found } = await ask("v1/info");
+    const shown = document.querySelectorAll("#models [role=tab]").length;
+    if (found.models.length !== shown) return start(); // a run has told its heads
     show(panel, found.models.find((each) => each.name === model.name));
   };
   const load = async () => {
