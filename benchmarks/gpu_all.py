@@ -51,14 +51,14 @@ class Part:
 PARTS = (
     Part("environment", 20),
     Part("correctness", 50),
-    Part("pretrain_128", 90),
+    Part("pretrain_128", 100),
     Part("pretrain_512", 50),
     Part("repeatable", 30),
-    Part("finetune", 150),
+    Part("finetune", 145),
     Part("inference", 60),
     Part("texts", 40),
     Part("one_text", 25),
-    Part("profile", 25),
+    Part("profile", 20),
 )
 _TRAINER = "tests/unit/training/trainer"
 #: In order: modules of this folder, or tests.

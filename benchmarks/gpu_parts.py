@@ -84,24 +84,30 @@ def pretrain_512(device: torch.device, tiny: bool) -> Found:
 
 
 def pretrained(device: torch.device, tiny: bool, length: int, goal: int) -> Found:
-    """Speeds beside those of peers, bertkit with ``torch.compile`` too; then where the time of three steps goes."""
-    from pretrain_peers import Bertkit, compare, compiled_by
+    """Speeds beside those of peers, where the time of three steps goes, and what ``torch.compile`` changes.
+
+    Compiling comes last: it may take longer than the part has left.
+    """
+    from pretrain_peers import Bertkit, compare, compiled_by, train_in_turns
     from pretrain_work import flops_a_step, matmul_peak
 
     rounds, steps = (1, 2) if tiny else (2, 20)
-    compiler = compiler_of(device)
     with tempfile.TemporaryDirectory() as scratch:
         job, shape = pretrain_job(device, tiny, length, rounds * (steps + 2) + 3, Path(scratch))
-        tolerance, variants = 2e-2 if job.precision == "bf16" else 1e-4, [compiled_by(compiler)] if compiler else []
-        found = compare(job, rounds, steps, tolerance, Path(scratch), variants)
-        work = flops_a_step(shape, found.pop("lengths"), rounds * steps) / found["tokens_a_step"]
         peak = matmul_peak(device, job.precision)
-        for system in found["systems"].values():
-            system["share_of_measured_peak"] = round(work * system["tokens_per_s"] / peak, 4)
-        if compiler is None:
-            found["left_out"]["bertkit, compiled"] = "needs triton"
-        yield {"goal_tokens_per_s": goal, **found, **memory(device)}
+
+        def line(found: dict[str, Any]) -> dict[str, Any]:
+            work = flops_a_step(shape, found.pop("lengths"), rounds * steps) / found["tokens_a_step"]
+            for system in found["systems"].values():
+                system["share_of_measured_peak"] = round(work * system["tokens_per_s"] / peak, 4)
+            return {"goal_tokens_per_s": goal, **found, **memory(device)}
+
+        yield line(compare(job, rounds, steps, 2e-2 if job.precision == "bf16" else 1e-4, Path(scratch)))
         yield training_profile(Bertkit(job))
+        if compiler := compiler_of(device):
+            yield line(train_in_turns(job, (Bertkit, compiled_by(compiler)), rounds, steps))
+        else:
+            yield {"left_out": {"bertkit, compiled": "needs triton"}}
 
 
 def pretrain_job(device: torch.device, tiny: bool, length: int, num_steps: int, folder: Path) -> tuple[Any, BertConfig]:
