@@ -252,7 +252,7 @@ def _facts_of(slot: Slot, model: OpenModel, least: Mapping[str, float]) -> Model
         slot.facts,
         state="ready",
         error=None,
-        revision="",
+        revision=None,
         tasks=model.tasks,
         lacks=model.lacks,
         engine=model.engine_name,
