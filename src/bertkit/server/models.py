@@ -174,6 +174,7 @@ class Models:
                     device=self._settings.device,
                     precision=self._settings.precision,
                     threads=self._settings.threads,
+                    engine=self._settings.engine,
                 )
                 facts = _facts_of(slot, model, thresholds_of(self._settings, slot.name))
                 model.answer(*warming(facts), {})
