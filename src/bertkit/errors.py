@@ -46,6 +46,17 @@ class InputError(BertkitError, ValueError):
     """A call is wrong: an empty batch, settings that exclude each other, tensors of the wrong shape or type."""
 
 
+class WidthError(InputError):
+    """More numbers of a vector are asked for than the ``width`` that it has."""
+
+    def __init__(self, message: str, width: int) -> None:
+        super().__init__(message)
+        self.width = width
+
+    def __reduce__(self) -> tuple[type, tuple[str, int]]:
+        return type(self), (str(self), self.width)
+
+
 class TextError(InputError):
     """A text is right for the call and wrong in content: too long, empty, without a mask. The message names it."""
 

@@ -570,6 +570,26 @@ def test_check_asks_each_model_and_stops(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("engine", "hidden", "code", "said"),
+    [
+        ("native", True, 4, "is computed by torch (BERTKIT_NATIVE=0"),
+        pytest.param("auto", True, 0, "by torch", marks=pytest.mark.campaign),
+        pytest.param("native", False, 0, "by bertkit", marks=pytest.mark.campaign),
+        pytest.param("torch", False, 0, "by torch", marks=pytest.mark.campaign),
+        pytest.param("onnx", False, 4, "is computed by native, and --engine asks for onnx", marks=pytest.mark.campaign),
+    ],
+)
+def test_a_model_that_something_else_computes_than_was_asked_for_is_not_served(
+    tmp_path: Path, engine: str, hidden: bool, code: int, said: str
+) -> None:
+    command = [sys.executable, "-m", "bertkit", "serve", *save_models(tmp_path, ("labels",)), "--engine", engine]
+    environment = {**os.environ, "BERTKIT_NATIVE": "0"} if hidden else dict(os.environ)
+    done = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         ([], 2, "name a model"),

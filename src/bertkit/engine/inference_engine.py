@@ -98,9 +98,11 @@ class InferenceEngine:
         precision: Precision = "auto",
         threads: int | None = None,
         in_memory: bool = False,
+        by_torch: bool = False,
     ) -> InferenceEngine:
         """The engine of a checkpoint, loaded as a class or its counterpart, of an export, or of word vectors.
 
+        by_torch: torch computes a checkpoint also where the C library could.
         in_memory: where the C library computes, nothing of a float checkpoint stays mapped, so that it may change.
         """
         if (found := static_folder(path)) is not None:
@@ -112,7 +114,7 @@ class InferenceEngine:
 
             return cls(OnnxBackend.load(path, model_class, device, dtype, precision, threads))
         path, chosen = path.absolute(), counterpart(model_class, config_path(path))
-        reason = why_not_native(path, chosen, device)
+        reason = "torch was asked for" if by_torch else why_not_native(path, chosen, device)
         if reason is None and str(dtype) in ("None", "float32", "torch.float32"):
             return cls(NativeBackend(path, chosen, precision, threads, in_memory=in_memory))
         with needs_bertkit(f"{path}, which the compiled encoder does not compute ({reason}),"):

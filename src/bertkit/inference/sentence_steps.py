@@ -12,7 +12,7 @@ import numpy as np
 
 from bertkit.checkpoints.sentence_folder import SentenceParts, StepWeights
 from bertkit.config.sentence_config import Activation, Dense, LayerNorm, Normalize, Step
-from bertkit.errors import InputError
+from bertkit.errors import WidthError
 from bertkit.metrics.vector_similarity import unit_vectors
 from bertkit.ragged import Floats
 
@@ -50,7 +50,8 @@ def sentence_vectors(
         x = _after(x, step, weights)
     cut = parts.config.dimensions if dimensions is None else dimensions
     if cut is not None and not 1 <= cut <= x.shape[1]:
-        raise InputError(f"dimensions must be from 1 to {x.shape[1]}, the numbers of a vector, got {cut}")
+        width = x.shape[1]
+        raise WidthError(f"dimensions must be from 1 to {width}, the numbers of a vector, got {cut}", width)
     x = x[:, :cut]
     return unit_vectors(x) if normalize else x
 

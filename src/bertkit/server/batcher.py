@@ -8,7 +8,15 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bertkit.errors import BertkitError, CheckpointError, InputError, LongTextError, MissingExtraError, TextError
+from bertkit.errors import (
+    BertkitError,
+    CheckpointError,
+    InputError,
+    LongTextError,
+    MissingExtraError,
+    TextError,
+    WidthError,
+)
 from bertkit.server.cache import AnswerCache
 from bertkit.server.calls import Answer, Call, ModelFacts, Times
 from bertkit.server.failures import Failure
@@ -318,6 +326,8 @@ def failure_of(error: Exception, renumbered: Callable[[str], str] = str) -> Fail
             f"{what} has {error.num_tokens:,} tokens, special tokens included, and the model reads {error.limit:,}",
             details={"num_tokens": error.num_tokens, "limit": error.limit},
         )
+    if isinstance(error, WidthError):
+        return Failure("invalid", message, param="dimensions", details={"width": error.width})
     if isinstance(error, TextError | InputError):
         return Failure("invalid", message)
     if isinstance(error, MissingExtraError):

@@ -102,7 +102,7 @@ class ModelFacts:
 
     tasks: what it can be asked, its own first.
     lacks: tasks of other models of its kind that it does not do -> why, in words that follow "because".
-    revision: SHA-256 of its weights and tokenizer; empty while they are not loaded.
+    revision: SHA-256 of its weights and tokenizer; None until all of them have been read.
     engine: what computes it, with its instruction set.
     labels: names by number; None where it has none. mask: what stands for a hidden word; None: it has no such token.
     temperature: logits are divided by it, where it was calibrated.
@@ -119,7 +119,7 @@ class ModelFacts:
     created: int
     lacks: Mapping[Task, str] = field(default_factory=dict)
     error: str | None = None
-    revision: str = ""
+    revision: str | None = None
     engine: str = ""
     model_class: str = ""
     precision: str = ""

@@ -38,7 +38,7 @@ class Failure(Exception):  # noqa: N818  (what a client gets, not what went wron
     kind: what a client's program needs to know.
     param: the field that is wrong.
     retry_after: seconds after which a new try makes sense.
-    details: numbers that some clients' messages hold: ``num_tokens`` and ``limit``, ``num_items``.
+    details: numbers that some clients' messages hold: ``num_tokens`` and ``limit``, ``num_items``, ``width``.
     cause: by default the kind.
     """
 
@@ -57,5 +57,7 @@ class Failure(Exception):  # noqa: N818  (what a client gets, not what went wron
         self.message, self.param, self.retry_after = message, param, retry_after
         self.details = details or {}
         self.cause: Cause = cause or kind
+        #: What was asked of a model, once that is known.
+        self.task: Any = None
         #: Whose client asked, where one path has several dialects.
         self.dialect: Any = None

@@ -222,6 +222,7 @@ class Models:
                     device=self._settings.device,
                     precision=self._settings.precision,
                     threads=self._settings.threads,
+                    engine=self._settings.engine,
                 )
                 facts = _facts_of(slot, model, thresholds_of(self._settings, slot.name))
                 model.answer(*warming(facts), {})
@@ -313,7 +314,7 @@ def _facts_of(slot: Slot, model: OpenModel, least: Mapping[str, float]) -> Model
         slot.facts,
         state="ready",
         error=None,
-        revision="",
+        revision=None,
         tasks=model.tasks,
         lacks=model.lacks,
         engine=model.engine_name,

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from bertkit.config.config_file import checkpoint_folder
 from bertkit.engine.backend import Pack, Precision, Values, Wanted
 from bertkit.engine.inference_engine import Advance, InferenceEngine, PartT
 from bertkit.engine.native.library import native_library
-from bertkit.engine.native.native_backend import NativeBackend
+from bertkit.engine.native.native_backend import why_not_native
 from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.analysis import Analyzer
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, compare
@@ -40,6 +40,9 @@ from bertkit.system.device import Device
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.model_sources import resolve
 from bertkit.tokenization import PreTrainedTokenizer
+
+#: What computes models; auto: whatever can.
+EngineKind = Literal["auto", "native", "torch", "onnx"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,17 @@ class OpenModel:
         device: Device = None,
         precision: Precision = "auto",
         threads: int | None = None,
+        engine: EngineKind = "auto",
+    ) -> None:
+        """``engine``: what must compute it; CheckpointError if something else would."""
+        self._open(source, device, precision, threads, engine)
+        if engine not in ("auto", found := self._engine_kind):
+            why = why_not_native(self.path, self.model_class, device) if (engine, found) == ("native", "torch") else ""
+            reason = f" ({why})" if why else ""
+            raise CheckpointError(f"{self.path} is computed by {found}{reason}, and --engine asks for {engine}")
+
+    def _open(
+        self, source: str | Path, device: Device, precision: Precision, threads: int | None, engine: EngineKind
     ) -> None:
         self.path = path = resolve(source)
         self._lock, self._notes = ForkSafeLock(), threading.local()
@@ -115,6 +129,7 @@ class OpenModel:
             self._pipes[self.head], self.tokenizer = pipe, pipe.tokenizer
             return
         entry = TASKS[self.head]
+        self._computing["by_torch"] = engine == "torch"
         pipe = open_checkpoint(path, entry.load(), entry.model_class, None, self._computing)
         if self.head == "text-classification" and pipe.config.num_labels == 1 and not _is_regression(pipe.config):
             self.head = "text-ranking"
@@ -165,10 +180,14 @@ class OpenModel:
         """What computes it: with the C library its instruction set."""
         if self.head == "text2text-generation":
             return "torch"
-        backend = self.engine.backend
-        if isinstance(backend, NativeBackend):
-            return f"bertkit ({native_library()})"
-        return type(backend).__name__.removesuffix("Backend").lower()
+        return f"bertkit ({native_library()})" if self._engine_kind == "native" else self._engine_kind
+
+    @property
+    def _engine_kind(self) -> str:
+        """``native``, ``torch``, ``onnx`` or ``static``."""
+        if self.head == "text2text-generation":
+            return "torch"
+        return type(self.engine.backend).__name__.removesuffix("Backend").lower()
 
     @property
     def precision(self) -> str:

@@ -45,6 +45,9 @@ class ServerOptions(Settings):
     host: str = Field("127.0.0.1", description="address to listen on; the default is this machine only")
     port: int = Field(8080, ge=0, le=65535, description="0 takes any that is free")
     precision: Literal["auto", "fp32", "fp16", "bf16", "int8"] = Field("auto", description="arithmetic of the models")
+    engine: Literal["auto", "native", "torch", "onnx"] = Field(
+        "auto", description="what must compute the models: one that something else computes is not served"
+    )
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads per computation; default: one per core")
     workers: int = Field(1, ge=1, le=1024, description="processes, which share the weights")
     api_key: str | None = Field(None, min_length=1, description="key that clients must send")

@@ -7,14 +7,17 @@ import re
 import runpy
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from server_helpers import ask
+from bertkit.server.batcher import Batcher
+from server_helpers import ask, save_models, serving
 
 CLIENTS = Path(__file__).parents[2] / "clients"
 TEXTS = ["the film was good", "a bad film"]
@@ -108,6 +111,59 @@ def test_headers_of_text_embeddings_inference(server: Any) -> None:
     assert abs(int(reply.headers["x-total-time"]) - sum(parts)) <= 2  # each is rounded
     long = ask(server.address, "/models/vectors/embed", {"inputs": ["film " * 20_000]})
     assert int(long.headers["x-tokenization-time"]) > 0
+
+
+OVER = "Input validation error: `dimensions` should be smaller than the maximum embedding dimension."
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        (
+            "/models/vectors/rerank",
+            {"query": "a", "texts": ["b"]},
+            (424, "Backend error: model is not a re-ranker model", "Backend"),
+        ),
+        (
+            "/models/vectors/predict",
+            {"inputs": "a"},
+            (424, "Backend error: Model is not a classifier model", "Backend"),
+        ),
+        ("/models/vectors/embed", {"inputs": "a", "dimensions": 33}, (422, OVER, "Validation")),
+        (
+            "/models/vectors/embed",
+            {"inputs": "a", "dimensions": 0},
+            (422, "`dimensions` should be positive", "Validation"),
+        ),
+    ],
+)
+def test_messages_of_text_embeddings_inference(
+    server: Any, path: str, body: Any, expected: tuple[int, str, str]
+) -> None:
+    """Word for word, through the service: a request for what the model does is answered."""
+    reply = ask(server.address, path, body)
+    assert (reply.status, reply.body["error"], reply.body["error_type"]) == expected
+    assert ask(server.address, "/models/vectors/embed", {"inputs": "a", "dimensions": 32}).status == 200
+    assert ask(server.address, "/models/ranks/rerank", {"query": "a", "texts": ["b"]}).status == 200
+
+
+def test_an_overloaded_model_in_the_words_of_text_embeddings_inference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed, may_go_on = Batcher._computed, threading.Event()
+    with (
+        serving(*save_models(tmp_path, ("vectors",)), max_requests=1, max_batch_tokens=16) as (_, address),
+        ThreadPoolExecutor(8) as pool,
+    ):
+        monkeypatch.setattr(Batcher, "_computed", lambda self, batch: may_go_on.wait(60) and computed(self, batch))
+        sent = [pool.submit(ask, address, "/embed", {"inputs": "a good film"}) for _ in range(8)]
+        refused = next(as_completed(sent, timeout=60)).result()  # nothing is computed meanwhile
+        assert (refused.status, refused.body) == (
+            429,
+            {"error": "Model is overloaded", "error_type": "Overloaded"},
+        )
+        assert int(refused.headers["retry-after"]) >= 1
+        may_go_on.set()
 
 
 def test_prompts_that_a_model_lacks_change_nothing(server: Any) -> None:

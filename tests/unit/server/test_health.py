@@ -57,7 +57,7 @@ def test_a_batch_that_hangs_and_one_that_goes_on(started: tuple[ServerApp, str])
         with hanging(app):
             answer = pool.submit(ask, address, "/v1/embed", {"input": "a bad film"})
             reply = probed_until(address, 503)
-            assert reply.body["error_type"] == "unhealthy"
+            assert reply.body["error_type"] == "Unhealthy"
             assert reply.body["error"].startswith("a batch of vectors has taken")
             assert not answer.done()
         assert answer.result().status == 200

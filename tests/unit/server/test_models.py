@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -116,6 +117,27 @@ def test_names_of_text_embeddings_inference_in_the_environment_mean_the_same() -
     for name, value in (("DTYPE", "int4"), ("JSON_OUTPUT", "perhaps"), ("SERVED_MODEL_NAME", "owner/name")):
         with pytest.raises(ConfigError, match=name):
             read_serve_settings({}, environment={"MODEL_ID": "m", name: value})
+
+
+def test_a_revision_is_null_until_all_weights_have_been_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed, revision = threading.Event(), OpenModel.revision
+
+    def late(self: OpenModel) -> str:
+        assert hashed.wait(60)
+        return revision.__get__(self)
+
+    monkeypatch.setattr(OpenModel, "revision", property(late))
+    with serving(*save_models(tmp_path, ("vectors",)), lazy=True) as (_, address):
+        facts = {"input": "a", "facts": True}
+        while (reply := ask(address, "/v1/embed", facts)).status == 503:
+            time.sleep(0.01)
+        assert reply.body["facts"]["revision"] is None
+        assert ask(address, "/v1/info").body["models"][0]["revision"] is None
+        assert ask(address, "/info").body["model_sha"] is None
+        hashed.set()
+        while (found := ask(address, "/v1/info").body["models"][0]["revision"]) is None:
+            time.sleep(0.01)
+        assert len(found) == 64
 
 
 def test_an_unknown_model_is_named(tmp_path: Path) -> None:

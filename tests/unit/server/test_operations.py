@@ -193,6 +193,11 @@ def test_info_says_what_answers(server: Any) -> None:
     assert models["ranks"]["tasks"][0] == "rerank"
     assert "zero-shot" in models["nli"]["tasks"]
     assert "zero-shot" not in models["labels"]["tasks"]
+    for name in models:  # text-embeddings-inference's form says them, too
+        said = ask(server.address, f"/models/{name}/info").body
+        ours = {key: models[name][key] for key in ("engine", "temperature", "dev_scores")}
+        assert {key: said[key] for key in ours} == ours
+    assert ask(server.address, "/info").body["engine"] == models["labels"]["engine"]
     deadline = time.monotonic() + 10
     while not all(one["revision"] for one in models.values()) and time.monotonic() < deadline:
         models = {one["name"]: one for one in ask(server.address, "/v1/info").body["models"]}

@@ -106,7 +106,7 @@ def _listed(model: ModelFacts) -> dict[str, Any]:
         "model": model.name,
         "modified_at": _time(model),
         "size": model.num_bytes,
-        "digest": model.revision,
+        "digest": model.revision or "",
         "details": _details(model),
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bertkit.server.calls import ServerFacts
+from bertkit.server.calls import ServerFacts, Task
 from bertkit.server.dialects.inputs import FORMS, task_of
 from bertkit.server.failures import Failure, Kind
 
@@ -19,11 +19,14 @@ INFO: Mapping[str, Any] = {
     "max_input_length": 256,
     "auto_truncate": True,
     "version": "0.1.0",
+    "engine": "bertkit (512-bit vectors)",
+    "temperature": None,
+    "dev_scores": {"accuracy": 0.91},
 }
 
 
 def info(found: ServerFacts) -> dict[str, Any]:
-    """A model and the server's limits, as text-embeddings-inference says them."""
+    """A model and the server's limits, as text-embeddings-inference says them; behind them what only bertkit says."""
     if not found.models:
         raise Failure("unknown_model", "there is no model")
     model, limits = found.models[0], found.limits
@@ -34,7 +37,7 @@ def info(found: ServerFacts) -> dict[str, Any]:
     pooling = "splade" if own == "sparse" else (model.pooling or "mean").replace("lasttoken", "last_token")
     return {
         "model_id": model.name,
-        "model_sha": model.revision or None,
+        "model_sha": model.revision,
         "model_dtype": model.precision,
         "model_pipeline_tag": FORMS[own].name if own in FORMS else own,
         "served_model_name": model.name,
@@ -49,6 +52,9 @@ def info(found: ServerFacts) -> dict[str, Any]:
         "version": found.version,
         "sha": None,
         "docker_label": None,
+        "engine": model.engine,
+        "temperature": model.temperature,
+        "dev_scores": model.dev_scores,
     }
 
 
@@ -67,6 +73,16 @@ ERROR_TYPES: Mapping[Kind, str] = {
 STATUSES: Mapping[Kind, int] = {"empty": 400}
 
 
+#: What it says of a model that does not do what its route asks.
+_WRONG_MODEL: Mapping[Task, str] = {
+    "rerank": "model is not a re-ranker model",
+    "classify": "Model is not a classifier model",
+    "embed": "Model is not an embedding model",
+    "embed-tokens": "Model is not an embedding model",
+    "similarity": "Model is not an embedding model",
+}
+
+
 def error(failure: Failure, status: int) -> Any:
     """A failure in the words of text-embeddings-inference; a wrong key has no body there."""
     return None if failure.kind == "unauthorized" else {"error": said(failure), "error_type": error_type(failure)}
@@ -80,6 +96,12 @@ def error_type(failure: Failure) -> str:
 def said(failure: Failure) -> str:
     """The message of a failure, in the words of text-embeddings-inference where a client may look for them."""
     numbers = failure.details
+    if failure.kind == "overloaded":
+        return "Model is overloaded"
+    if failure.kind == "wrong_task" and failure.task in _WRONG_MODEL:
+        return f"Backend error: {_WRONG_MODEL[failure.task]}"
+    if failure.kind == "invalid" and "width" in numbers:
+        return "Input validation error: `dimensions` should be smaller than the maximum embedding dimension."
     if failure.kind == "too_many" and "num_items" in numbers:
         return f"batch size {numbers['num_items']} > maximum allowed batch size {numbers['limit']}"
     if failure.kind == "too_long" and "num_tokens" in numbers:

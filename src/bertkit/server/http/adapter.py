@@ -159,6 +159,9 @@ class Adapter:
         leaving.add_done_callback(leave)
         try:
             return await self._service.answer(call, render, client_of(scope))
+        except Failure as failure:
+            failure.task = call.task
+            raise
         except asyncio.CancelledError:
             if not left and not self._service.ending.is_set():
                 raise

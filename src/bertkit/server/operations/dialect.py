@@ -56,7 +56,7 @@ class Operations:
     async def _health(self) -> Reply:
         """503 if a model does not compute; 200 also while models are loaded, because restarting would not help."""
         if (fault := await self._state.fault()) is not None:
-            return Reply(dumps({"error": fault, "error_type": "unhealthy"}), 503)
+            return Reply(dumps({"error": fault, "error_type": "Unhealthy"}), 503)
         return Reply(dumps({"status": "ok"}))
 
     async def _ready(self) -> Reply:
