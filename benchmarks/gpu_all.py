@@ -65,7 +65,7 @@ _TRAINER = "tests/unit/training/trainer"
 CHECKS = (
     Part("host_path", 40),
     Part("host_batches", 30),
-    Part("pooling", 25, ("tests/unit/model/test_pool_segments.py", "tests/unit/engine/test_matrix.py")),
+    Part("pooling", 40, ("tests/unit/model/test_pool_segments.py", "tests/unit/engine/test_matrix.py")),
     Part("kernels_by_capability", 60, ("tests/unit/model/test_varlen_attention.py",)),
     Part(
         "graphs_precision_packs",
