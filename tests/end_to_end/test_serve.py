@@ -259,7 +259,7 @@ from bertkit.server.batcher import Batcher
 from bertkit.server.models import Models
 computed, load = Batcher._computed, Models.load
 def faulty(self, batch):
-    texts = [item for entry in batch for item in entry.payload.call.items]
+    texts = [item for entry in batch for item in entry.payload.items]
     if "secret" in texts[0]:
         threading.Thread(target=lambda: int(texts[0])).start()
         int(texts[0])
