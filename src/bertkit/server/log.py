@@ -44,7 +44,7 @@ def fault(settings: ServeSettings, message: str, error: BaseException, *, id: st
 
 
 def traced(error: BaseException, *, texts: bool) -> str:
-    """The traceback of an error and of those behind it; messages, which may have a client's text, only with texts."""
+    """The traceback of an error and those behind it; messages, which may have texts of clients, with ``texts`` only."""
     if texts:
         return "".join(traceback.format_exception(error))
     parts: list[str] = []
