@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -18,8 +17,8 @@ import numpy as np
 from bertkit.checkpoints.huggingface import heads_in
 from bertkit.checkpoints.sparse_folder import is_sparse_folder
 from bertkit.config.config_file import checkpoint_folder
-from bertkit.engine.backend import Pack, Precision, Values, Wanted
-from bertkit.engine.inference_engine import Advance, InferenceEngine, PartT
+from bertkit.engine.backend import Precision
+from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.engine.native.library import native_library
 from bertkit.engine.native.native_backend import why_not_native
 from bertkit.errors import CheckpointError, InputError
@@ -30,11 +29,11 @@ from bertkit.inference.pipeline_base import Pipeline
 from bertkit.inference.pipelines import METHODS, TASKS, Entry, infer_task, method_of, open_checkpoint, pipeline
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.redaction import redact
-from bertkit.ragged import Ragged
 from bertkit.server.calls import Overflow, Task
 from bertkit.server.inside import Attention, explanation, pieces_of, text_map
 from bertkit.server.items import is_truncated, num_characters, num_rows, pair_of, without_notes
 from bertkit.server.model_tasks import OF_ENCODERS, OF_HEADS, OF_TOKENIZERS, PIPELINES, beyond_one_window, reading
+from bertkit.server.shared_engine import SharedEngine
 from bertkit.system.atomic_files import sha256_file
 from bertkit.system.device import Device
 from bertkit.system.fork_locks import ForkSafeLock
@@ -57,28 +56,6 @@ class Results:
     truncated: list[bool]
     encoding: float = 0.0
     shared: Sequence[int] = ()
-
-
-class _SharedEngine(InferenceEngine):
-    """An engine that computes one batch at a time, and notes lengths of rows and seconds for the thread that asked."""
-
-    def __init__(self, engine: InferenceEngine, lock: ForkSafeLock, notes: threading.local) -> None:
-        super().__init__(engine.backend)
-        self._lock, self._notes = lock, notes
-
-    def in_packs(
-        self, rows: Ragged, wanted: Wanted, read: Callable[[Pack, Values], PartT], advance: Advance
-    ) -> Iterator[tuple[Sequence[int], PartT]]:
-        self._notes.lengths += rows.lengths.tolist()
-        with self._lock:
-            begun = time.perf_counter()
-            try:
-                yield from super().in_packs(rows, wanted, read, advance)
-            finally:
-                self._notes.encoding += time.perf_counter() - begun
-
-    def encoder(self) -> InferenceEngine:
-        return _SharedEngine(super().encoder(), self._lock, self._notes)
 
 
 class OpenModel:
@@ -118,7 +95,7 @@ class OpenModel:
         if heads_in(path):
             self.analyzer = Analyzer.open(path, **self._computing)
             self.head, shared = "analyze", self.analyzer.shared
-            self.engine = shared.encoder = _SharedEngine(shared.encoder, self._lock, self._notes)
+            self.engine = shared.encoder = SharedEngine(shared.encoder, self._lock, self._notes)
             pipes = {name: head.pipe for name, head in self.analyzer.heads.items()} | self.analyzer.answering
             self.heads = dict(sorted(pipes.items()))
             self.tokenizer = next(iter(self.heads.values())).tokenizer
@@ -133,7 +110,7 @@ class OpenModel:
         pipe = open_checkpoint(path, entry.load(), entry.model_class, None, self._computing)
         if self.head == "text-classification" and pipe.config.num_labels == 1 and not _is_regression(pipe.config):
             self.head = "text-ranking"
-        self.tokenizer, self.engine = pipe.tokenizer, _SharedEngine(pipe.engine, self._lock, self._notes)
+        self.tokenizer, self.engine = pipe.tokenizer, SharedEngine(pipe.engine, self._lock, self._notes)
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -282,7 +259,7 @@ class OpenModel:
         if model_class == "BertModel" or model_class == TASKS[self.head].model_class:
             return self.engine
         made = InferenceEngine.load(self.path, model_class, **self._computing)
-        return _SharedEngine(made, self._lock, self._notes)
+        return SharedEngine(made, self._lock, self._notes)
 
     def tokenize(self, task: Task, items: Sequence[Any], options: Mapping[str, Any]) -> Results:
         """The pieces of texts, or the texts of ids; without the encoder."""
