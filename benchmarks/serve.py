@@ -1,6 +1,7 @@
 """How many requests a second does a server answer? bertkit's beside others, with many clients on the same cores.
 
     python benchmarks/serve.py --data ../shared/data --infinity infinity_emb --llama llama-server MINILM.gguf ...
+    python benchmarks/serve.py --data ../shared/data --infinity infinity_emb --task classify ...
 
 Vectors of MiniLM-L6 with its real weights, in base64 as OpenAI's client asks for them, closed loop and keep-alive;
 a request has one tweet, 32 of them, or one paragraph of Wikipedia of at most 700 characters. The client is ``wrk`` for
@@ -10,6 +11,9 @@ shipped (its torch engine; ``--infinity``), llama.cpp's ``llama-server`` with th
 batcher that waits a little and sorts by length (``serving/peer_server.py``), with the best of three sizes and waits.
 Servers take turns within each round; medians of rounds are reported. Then requests come to bertkit at twice the rate
 that it answered (``serving/open_loop.py``). Before anything is timed, vectors must agree to 1e-3.
+
+With ``--task classify`` it is a classifier of two labels, MiniLM with a head of random weights, asked in Infinity's
+words; in the place of sentence-transformers is ``transformers``, and llama.cpp's server has no such task.
 """
 
 from __future__ import annotations
@@ -28,16 +32,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
-from bertkit import pipeline
+from bertkit import AutoTokenizer, BertForSequenceClassification, pipeline
 from bertkit.server.settings import ServeSettings
 from cpu_engine import Target, table
 from machine import about, block, minilm_folder, publish, resident_bytes, version_of
@@ -64,11 +69,56 @@ AIMED_CLIENTS, BESIDE_SHIPPED, BESIDE_OWN = 64, 2.0, 1.4
 MOST_OVERHEAD = 1.5
 #: At twice the load: share of the capacity, milliseconds beyond what the queue takes, and of a refusal.
 LEAST_GOODPUT, QUEUE_GRACE, MOST_REFUSAL = 0.9, 100.0, 20.0
+#: Share of the processor time of bertkit's process that the thread of HTTP uses, with texts of about so many tokens.
+MOST_HTTP, SHORT = 0.25, range(14, 19)
 #: Seconds from the start of the process to its first answer, and million bytes at rest; and starts that are measured.
 MOST_START, MOST_MEMORY, STARTS = 1.2, 250.0, 5
 
 
 Command = list[str | Path]
+#: A path, and the name of the model there.
+Place = tuple[str, str]
+
+
+def vector_in(found: Mapping[str, Any]) -> np.ndarray:
+    """That of the first embedding of an answer; llama.cpp's server sends numbers whatever it is asked for."""
+    vector = found["embedding"]
+    return np.array(vector, np.float32) if isinstance(vector, list) else np.frombuffer(base64.b64decode(vector), "<f4")
+
+
+def shares_in(found: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """Those of the labels, by their names."""
+    return np.array([each["score"] for each in sorted(found, key=lambda each: str(each["label"]))])
+
+
+class Job(NamedTuple):
+    """What servers are asked.
+
+    task: of bertkit's pipeline. asked: what a body has beside model and input. path, bertkit_path, infinity_path: of
+    peers of our own and llama.cpp, of bertkit, and of Infinity. engine: beside ONNX Runtime. read: numbers of the
+    first of ``data`` in an answer.
+    """
+
+    title: str
+    task: str
+    asked: Mapping[str, str]
+    path: str
+    bertkit_path: str
+    infinity_path: str
+    engine: str
+    read: Callable[[Any], np.ndarray]
+
+
+JOBS = {
+    "embed": Job(
+        "vectors", "feature-extraction", {"encoding_format": "base64"}, "/v1/embeddings", "/v1/embeddings",
+        "/embeddings", "sentence-transformers", vector_in,
+    ),
+    "classify": Job(
+        "a classifier", "text-classification", {}, "/classify", "/infinity/classify", "/classify", "transformers",
+        shares_in,
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +128,22 @@ class Server:
     name: str
     port: int
     process: subprocess.Popen[bytes]
+    job: Job
     path: str
     model: str
 
     def body(self, text: str | Sequence[str]) -> str:
-        """A request for the vector of a text, or for those of several."""
-        return json.dumps({"model": self.model, "input": text, "encoding_format": "base64"})
+        """A request about a text, or about several."""
+        texts = [text] if isinstance(text, str) and not self.job.asked else text  # Infinity takes lists only
+        return json.dumps({"model": self.model, "input": texts, **self.job.asked})
 
-    def vector(self, text: str) -> np.ndarray:
-        """The vector of a text."""
+    def numbers(self, text: str) -> np.ndarray:
+        """The vector of a text, or the shares of its labels."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request("POST", self.path, self.body(text), {"content-type": "application/json"})
         content = connection.getresponse().read()
         connection.close()
-        found = json.loads(content)["data"][0]["embedding"]  # llama.cpp's server sends numbers whatever it is asked for
-        return np.array(found, np.float32) if isinstance(found, list) else np.frombuffer(base64.b64decode(found), "<f4")
+        return self.job.read(json.loads(content)["data"][0])
 
     def tokens(self) -> float:
         """Tokens that bertkit has computed so far."""
@@ -100,6 +151,13 @@ class Server:
         connection.request("GET", "/metrics")
         lines = connection.getresponse().read().decode().splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith("bertkit_tokens_total"))
+
+    def processor_seconds(self) -> tuple[float, float]:
+        """That the thread of HTTP used, its first, and all threads."""
+        place = Path(f"/proc/{self.process.pid}")
+        fields = [(place / name).read_text().rpartition(")")[2].split() for name in (f"task/{place.name}/stat", "stat")]
+        own, whole = (sum(map(int, each[11:13])) / os.sysconf("SC_CLK_TCK") for each in fields)
+        return own, whole
 
     def memory(self) -> float:
         """Resident memory in million bytes."""
@@ -140,18 +198,18 @@ class Overload(NamedTuple):
 
 
 @contextmanager
-def running(name: str, command: Command, port: int, path: str, model: str) -> Iterator[Server]:
+def running(name: str, command: Command, port: int, job: Job, place: Place) -> Iterator[Server]:
     """A server, from its first answer on."""
     quiet = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
     process = subprocess.Popen(
         list(map(str, command)), env={**os.environ, **quiet}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    server = Server(name, port, process, path, model)
+    server = Server(name, port, process, job, *place)
     try:
         end = time.monotonic() + 300
         while True:
             try:
-                server.vector("Are you there?")
+                server.numbers("Are you there?")
                 break
             except (OSError, ValueError, KeyError):  # it does not listen yet, or says 503
                 if process.poll() is not None or time.monotonic() > end:
@@ -219,23 +277,23 @@ def cases(clients: Sequence[int]) -> list[tuple[str, int]]:
 
 
 def best_of(
-    name: str, command: Command, tried: dict[str, list[str]], texts: Sequence[str], scratch: Path
+    name: str, command: Command, tried: dict[str, list[str]], job: Job, texts: Sequence[str], scratch: Path
 ) -> tuple[Command, str]:
     """The command of a server with the best of some arguments, and these in words."""
     found: dict[str, float] = {}
     for number, (words, more) in enumerate(tried.items()):
         port = 8870 + number
-        with running(name, [*command, *more, "--port", str(port)], port, "/v1/embeddings", "m") as server:
+        with running(name, [*command, *more, "--port", str(port)], port, job, (job.path, "m")) as server:
             measure(server, texts, AIMED_CLIENTS, 1, scratch)
             found[words] = measure(server, texts, AIMED_CLIENTS, 3, scratch).rate
     best = max(found, key=lambda words: found[words])
     return [*command, *tried[best]], f"{name}: best with {best} of {', '.join(tried)}."
 
 
-def start_of(command: Command) -> tuple[float, float]:
+def start_of(command: Command, job: Job, place: Place) -> tuple[float, float]:
     """Seconds to the first answer of a server that is started, and its memory then in million bytes."""
     begun = time.perf_counter()
-    with running("bertkit", [*command, "--port", "8869"], 8869, "/v1/embeddings", "m") as server:
+    with running("bertkit", [*command, "--port", "8869"], 8869, job, place) as server:
         return time.perf_counter() - begun, server.memory()
 
 
@@ -255,13 +313,42 @@ def overload(server: Server, texts: Sequence[str], rate: float, seconds: float, 
     return Overload(good["answers"] / seconds, good["p99"], full["p99"], full["answers"], per_second)
 
 
-def bare_seconds(folder: Path, texts: Sequence[str]) -> float:
+def opened(job: Job, model: Path, **options: Any) -> Callable[[str], Any]:
+    """The pipeline itself, asked about one text."""
+    if job.task == "feature-extraction":
+        vectors = pipeline(job.task, model=model, pooling="model", **options)
+        return lambda text: vectors(text, truncation=True)
+    labels = pipeline(job.task, model=model, **options)
+    return lambda text: labels(text, truncation=True, top_k=None)
+
+
+def make_classifier(model: Path, folder: Path) -> None:
+    """The encoder with a head of two labels, whose weights are random and large enough to tell texts apart."""
+    torch.manual_seed(0)
+    made = BertForSequenceClassification.from_pretrained(model, num_labels=2)
+    torch.nn.init.normal_(made.classifier.weight, std=0.5)
+    made.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+
+
+def http_share(server: Server, texts: Sequence[str], seconds: float, scratch: Path) -> float:
+    """Of the processor time of a server that is busy with short texts, what reading and writing HTTP takes."""
+    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+    short = [text for text in texts if len(tokenizer(text)["input_ids"]) in SHORT]
+    measure(server, short, AIMED_CLIENTS, 1, scratch)
+    before = server.processor_seconds()
+    measure(server, short, AIMED_CLIENTS, seconds, scratch)
+    own, whole = (after - first for after, first in zip(server.processor_seconds(), before, strict=True))
+    return own / whole
+
+
+def bare_seconds(job: Job, folder: Path, texts: Sequence[str]) -> float:
     """Median time of a call of the pipeline with one text."""
-    pipe = pipeline("feature-extraction", model=folder, pooling="model")
+    pipe = opened(job, folder)
     times = []
     for text in texts[:300]:
         begun = time.perf_counter()
-        pipe(text, truncation=True)
+        pipe(text)
         times.append(time.perf_counter() - begun)
     return statistics.median(times[50:])
 
@@ -270,6 +357,7 @@ def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--task", choices=JOBS, default="embed")
     parser.add_argument("--infinity", type=Path, help="the command infinity_emb of an environment of its own")
     parser.add_argument(
         "--llama", nargs=2, metavar=("LLAMA-SERVER", "GGUF"), help="the command, and MiniLM as its file"
@@ -283,56 +371,62 @@ def main() -> None:
     if shutil.which("wrk") is None:
         raise SystemExit("this benchmark needs wrk: apt-get install wrk")
     random.seed(0)
-    model = minilm_folder()
+    job = JOBS[given.task]
+    if given.llama is not None and given.task != "embed":
+        parser.error("llama.cpp's server has vectors only: leave --llama out")
     inputs: dict[str, Inputs] = {
         name: random.sample(found := read(given.data), min(len(found), NUM_BODIES)) for name, read in INPUTS.items()
     }
     texts = tweets(given.data)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        folder = scratch / "model"
+        folder, model = scratch / "model", minilm_folder()
+        if given.task == "classify":
+            model = scratch / "classifier"
+            make_classifier(minilm_folder(), model)
         shutil.copytree(model, folder)
         export = [sys.executable, "-m", "bertkit", "export", model, "--out", scratch / "onnx", "--variant", "padded"]
         subprocess.run(list(map(str, [*export, "--quiet"])), check=True, stdout=subprocess.DEVNULL)
         for file in (scratch / "onnx").glob("model.onnx*"):
             shutil.copy(file, folder)
-        commands: dict[str, tuple[Command, str, str]] = {
-            "bertkit": (
-                [sys.executable, "-m", "bertkit", "serve", f"m={model}", "--log", "none"],
-                "/v1/embeddings",
-                "m",
-            )
-        }
+        ours: Command = [sys.executable, "-m", "bertkit", "serve", f"m={model}", "--log", "none"]
+        commands: dict[str, tuple[Command, Place]] = {"bertkit": (ours, (job.bertkit_path, "m"))}
         notes = []
-        for engine in ("sentence-transformers", "onnxruntime"):
+        for engine in (job.engine, "onnxruntime"):
             own: Command = [sys.executable, HERE / "serving" / "peer_server.py", engine, folder]
-            command, words = best_of(f"FastAPI, {engine}", own, BATCHERS, texts, scratch)
-            commands[f"FastAPI, {engine}"] = (command, "/v1/embeddings", "m")
+            own += ["--classify"] * (given.task == "classify")
+            command, words = best_of(f"FastAPI, {engine}", own, BATCHERS, job, texts, scratch)
+            commands[f"FastAPI, {engine}"] = (command, (job.path, "m"))
             notes.append(f"{words} Version {version_of(engine)}.")
         if given.infinity is not None:
             own = [given.infinity, "v2", "--engine", "torch", "--device", "cpu", "--no-bettertransformer"]
-            commands["infinity"] = ([*own, "--model-id", model], "/embeddings", "/".join(model.parts[-2:]))
+            place = job.infinity_path, "/".join(model.parts[-2:])
+            commands["infinity"] = ([*own, "--model-id", model], place)
         if given.llama is not None:
             program, file = given.llama
             own = [program, "--model", file, "--embeddings", "--device", "none"]
-            command, words = best_of("llama.cpp", own, SLOTS, texts, scratch)
-            commands["llama.cpp"] = (command, "/v1/embeddings", "m")
+            command, words = best_of("llama.cpp", own, SLOTS, job, texts, scratch)
+            commands["llama.cpp"] = (command, (job.path, "m"))
             said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
             version = next(line for line in (said.stdout + said.stderr).splitlines() if "version" in line)
             notes.append(f"{words} {version.strip()}; the matrices are in float16, as its converter writes them.")
         notes.append("text-embeddings-inference is not measured: neither PyPI nor npm nor Debian has a build for CPUs.")
         servers = {
-            name: stack.enter_context(running(name, [*command, "--port", str(8880 + number)], 8880 + number, *place))
-            for number, (name, (command, *place)) in enumerate(commands.items())
+            name: stack.enter_context(
+                running(name, [*command, "--port", str(8880 + number)], 8880 + number, job, place)
+            )
+            for number, (name, (command, place)) in enumerate(commands.items())
         }
-        expected = pipeline("feature-extraction", model=model, pooling="model", precision="fp32")
+        expected = opened(job, model, precision="fp32")
         for server in servers.values():
             for text in texts[:64]:
-                far = float(np.abs(server.vector(text) - np.asarray(expected(text, truncation=True))).max())
+                own_numbers = expected(text)
+                wanted = shares_in(own_numbers) if given.task == "classify" else np.asarray(own_numbers)
+                far = float(np.abs(server.numbers(text) - wanted).max())
                 if far > MOST_DIFFERENCE:
                     raise SystemExit(f"{server.name} differs by {far:.1e} at {text!r}")
         found: dict[tuple[str, int, str], list[Load]] = {}
-        started = [start_of(commands["bertkit"][0]) for _ in range(STARTS)]
+        started = [start_of(ours, job, commands["bertkit"][1]) for _ in range(STARTS)]
         for _ in range(given.rounds):
             for kind, clients in cases(given.clients):
                 for name, server in servers.items():
@@ -341,10 +435,12 @@ def main() -> None:
                     found.setdefault((kind, clients, name), []).append(load)
         rate = statistics.median(load.rate for load in found["tweets", AIMED_CLIENTS, "bertkit"])
         with alone(servers["bertkit"], servers.values()):
+            share = http_share(servers["bertkit"], texts, given.seconds, scratch)
             above = overload(servers["bertkit"], texts, rate, given.open_seconds, scratch)
         memory = {name: server.memory() for name, server in servers.items()}
+        bare = bare_seconds(job, model, texts)
     seconds, at_rest = map(statistics.median, zip(*started, strict=True))
-    report(given, found, memory, notes, above, (bare_seconds(model, texts), seconds, at_rest))
+    report(given, found, memory, notes, above, (bare, seconds, at_rest, share))
 
 
 def report(
@@ -353,10 +449,13 @@ def report(
     memory: dict[str, float],
     notes: Sequence[str],
     above: Overload,
-    own: tuple[float, float, float],
+    own: tuple[float, float, float, float],
 ) -> None:
-    """Publish medians, and what was aimed at. own: bertkit's bare call and start in seconds, and memory at rest."""
-    bare, start, at_rest = own
+    """Publish medians, and what was aimed at.
+
+    own: bertkit's bare call and start in seconds, memory at rest in million bytes, and :func:`http_share`.
+    """
+    bare, start, at_rest, share = own
     medians = {key: Load(*map(statistics.median, zip(*loads, strict=True))) for key, loads in found.items()}
     names = list(memory)
     targets = []
@@ -382,9 +481,11 @@ def report(
     targets.append(
         Target("twice the load: 99th percentile of refusals, ms", above.refusal_p99, MOST_REFUSAL, at_most=True)
     )
+    what = f"processor time of the thread of HTTP, {SHORT.start} to {SHORT.stop - 1} tokens, {AIMED_CLIENTS} clients"
+    targets.append(Target(what, share, MOST_HTTP, at_most=True))
     targets.append(Target("seconds from the start to the first answer", start, MOST_START, at_most=True))
     targets.append(Target("memory at rest, million bytes", at_rest, MOST_MEMORY, at_most=True))
-    lines = ["# Serving vectors over HTTP", "", *block(about(os.cpu_count() or 1))]
+    lines = [f"# Serving {JOBS[given.task].title} over HTTP", "", *block(about(os.cpu_count() or 1))]
     lines += table(targets)
     for kind in INPUTS:
         lines += ["", f"## {kind}: requests a second (median and 99th percentile in milliseconds)", ""]

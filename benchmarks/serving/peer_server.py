@@ -2,8 +2,9 @@
 
     python peer_server.py ENGINE MODEL --port 8000 --batch 32 --wait 5
 
-ENGINE is ``sentence-transformers`` or ``onnxruntime``; MODEL a folder of sentence-transformers, for onnxruntime with
-``model.onnx`` beside it. ``POST /v1/embeddings`` answers as OpenAI's, in base64 where that is asked for.
+ENGINE is ``sentence-transformers``, ``transformers`` or ``onnxruntime``; MODEL a folder of sentence-transformers, with
+``--classify`` one of ``transformers`` with a classifier, for onnxruntime with ``model.onnx`` beside it.
+``POST /v1/embeddings`` answers as OpenAI's, in base64 where that is asked for, ``POST /classify`` as Infinity's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import asyncio
 import base64
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,11 +39,35 @@ class Body(BaseModel):
     encoding_format: str = "float"
 
 
-def sentence_transformers(folder: Path) -> Callable[[Sequence[str]], Vectors]:
-    """By the library itself."""
+def softmax(logits: Vectors) -> Vectors:
+    """Shares of the labels."""
+    exponents = np.exp(logits - logits.max(1, keepdims=True))
+    return np.asarray(exponents / exponents.sum(1, keepdims=True), np.float32)
+
+
+def transformers(folder: Path, classifies: bool) -> Callable[[Sequence[str]], Vectors]:
+    """A classifier by the library itself."""
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    assert classifies, "for vectors there is sentence-transformers"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+
+    def shares(texts: Sequence[str]) -> Vectors:
+        given = tokenizer(list(texts), padding=True, truncation=True, max_length=256, return_tensors="pt")
+        with torch.inference_mode():
+            return softmax(model(**given).logits.numpy())
+
+    return shares
+
+
+def sentence_transformers(folder: Path, classifies: bool) -> Callable[[Sequence[str]], Vectors]:
+    """Vectors by the library itself."""
     import torch
     from sentence_transformers import SentenceTransformer
 
+    assert not classifies, "for classifiers there is transformers"
     model = SentenceTransformer(str(folder), device="cpu")
 
     def encode(texts: Sequence[str]) -> Vectors:
@@ -52,8 +78,8 @@ def sentence_transformers(folder: Path) -> Callable[[Sequence[str]], Vectors]:
     return encode
 
 
-def onnxruntime(folder: Path) -> Callable[[Sequence[str]], Vectors]:
-    """By ONNX Runtime and tokenizers, mean pooling."""
+def onnxruntime(folder: Path, classifies: bool) -> Callable[[Sequence[str]], Vectors]:
+    """By ONNX Runtime and tokenizers; vectors are means."""
     import onnxruntime as ort
     from tokenizers import Tokenizer
 
@@ -69,6 +95,8 @@ def onnxruntime(folder: Path) -> Callable[[Sequence[str]], Vectors]:
         mask = np.array([row.attention_mask for row in rows], np.int64)
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         hidden = session.run(None, {name: given[name] for name in names})[0]
+        if classifies:
+            return softmax(hidden)
         pooled = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
         return np.asarray(pooled / np.linalg.norm(pooled, axis=1, keepdims=True), np.float32)
 
@@ -110,8 +138,8 @@ class Batcher:
         return list(await asyncio.gather(*futures))
 
 
-def application(batcher: Batcher) -> FastAPI:
-    """The routes."""
+def application(batcher: Batcher, labels: Sequence[str]) -> FastAPI:
+    """The routes; ``labels``: of a classifier."""
 
     @contextlib.asynccontextmanager
     async def living(app: FastAPI) -> AsyncIterator[None]:
@@ -138,6 +166,16 @@ def application(batcher: Batcher) -> FastAPI:
         answer = {"object": "list", "data": data, "model": body.model, "usage": usage}
         return Response(dumps(answer), media_type="application/json")
 
+    @app.post("/classify")
+    async def classify(body: Body) -> Response:
+        texts = [body.input] if isinstance(body.input, str) else body.input
+        found = [
+            [{"label": label, "score": share} for label, share in zip(labels, shares.tolist(), strict=True)]
+            for shares in await batcher.vectors(texts)
+        ]
+        answer = {"object": "classify", "data": found, "model": body.model, "usage": {}}
+        return Response(dumps(answer), media_type="application/json")
+
     @app.get("/health")
     async def health() -> dict[str, str]:
         return {"status": "ok"}
@@ -148,14 +186,22 @@ def application(batcher: Batcher) -> FastAPI:
 def main() -> None:
     """Serve."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("engine", choices=("sentence-transformers", "onnxruntime"))
+    engines = {
+        "sentence-transformers": sentence_transformers, "transformers": transformers, "onnxruntime": onnxruntime,
+    }  # fmt: skip
+    parser.add_argument("engine", choices=engines)
     parser.add_argument("model", type=Path)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--wait", type=float, default=5.0, help="milliseconds")
+    parser.add_argument("--classify", action="store_true", help="MODEL is a classifier")
     given = parser.parse_args()
-    engine = sentence_transformers if given.engine == "sentence-transformers" else onnxruntime
-    app = application(Batcher(engine(given.model), given.batch, given.wait / 1000))
+    labels: list[str] = []
+    if given.classify:
+        names = json.loads((given.model / "config.json").read_text())["id2label"]
+        labels = [names[str(number)] for number in range(len(names))]
+    encode = engines[given.engine](given.model, given.classify)
+    app = application(Batcher(encode, given.batch, given.wait / 1000), labels)
     uvicorn.run(app, host="127.0.0.1", port=given.port, log_level="error", access_log=False)
 
 

@@ -47,7 +47,7 @@ class InputError(BertkitError, ValueError):
 
 
 class WidthError(InputError):
-    """More numbers of a vector are asked for than the ``width`` that it has."""
+    """Another number of a vector's numbers is asked for than 1 to the ``width`` that it has."""
 
     def __init__(self, message: str, width: int) -> None:
         super().__init__(message)

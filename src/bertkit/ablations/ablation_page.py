@@ -27,8 +27,8 @@ PAGE, HTML, NUMBERS = "README.md", "ablation.html", "results.json"
 HEADER = ("", "mean", "sd", "difference", "95 % interval", "")
 #: How the intervals are made, for the reader.
 METHOD = (
-    "Differences are paired: the same seeds and the same scored examples on both sides, from the base or from the arm "
-    "that a row names. An interval is the middle 95 % "
+    "Differences are from the base, or from the arm that a row names, and are paired: the same seeds and the same "
+    "scored examples on both sides. An interval is the middle 95 % "
     "of 1,000 bootstrap samples of seeds and examples; with few seeds it says little about other seeds. 'No difference "
     "seen' means that it contains 0."
 )

@@ -32,7 +32,7 @@ from bertkit.ablations.shared_data import SharedData, find_data
 from bertkit.ablations.unit_results import UnitResult
 from bertkit.ablations.word_features import score_features
 from bertkit.config.any_config import read_any_config
-from bertkit.config.config_file import CONFIG
+from bertkit.config.config_file import config_path
 from bertkit.errors import ConfigError
 from bertkit.inference.run_files import BOOTSTRAP
 from bertkit.metrics.intervals import bootstrap_draws
@@ -94,7 +94,8 @@ def ablate(
     find_data(plan, None if data is None else place)
     for name in plan.arms:
         if (start := plan.arms[plan.sources(name)[0]].start) is not None:
-            check_layers(f"[arms.{name}]", plan.arms[name], read_any_config(resolve(start) / CONFIG).num_hidden_layers)
+            depth = read_any_config(config_path(resolve(start))).num_hidden_layers
+            check_layers(f"[arms.{name}]", plan.arms[name], depth)
     with claimed_folder(folder / _lock_of(shard), f"another process runs this part of the plan in {folder}"):
         _check_folder(folder, plan)
         write_json(folder / PLAN, _identity(plan))

@@ -74,7 +74,7 @@ class SharedData:
 
     def _check_corpus(self) -> None:
         """Refuse a folder that was made of other text: names, sizes of files and of the vocabulary."""
-        sizes = {name: (self.data / name).stat().st_size for name in (*self.corpus.train, *self.corpus.dev)}
+        sizes = {name: _num_bytes(self.data / name) for name in (*self.corpus.train, *self.corpus.dev)}
         ours, place = as_stored({**self.corpus.model_dump(), "bytes": sizes}), self.folder / "corpus.json"
         if place.exists() and (theirs := read_json(place, dict)) != ours:
             changed = ", ".join(key for key in ours if ours[key] != theirs.get(key))
@@ -105,6 +105,11 @@ class SharedData:
 
     def _paths(self, split: str) -> list[str]:
         return [str(self.data / name) for name in getattr(self.corpus, split)]
+
+
+def _num_bytes(place: Path) -> int:
+    """Of a file, or of all files in a folder."""
+    return sum(file.stat().st_size for file in (place, *place.rglob("*")) if file.is_file())
 
 
 def _table(documents: list[Sequence[str]], name: str, count: int) -> str:

@@ -78,7 +78,10 @@ class System:
 
 @dataclass(slots=True)
 class BenchmarkReport(Rendered):
-    """A benchmark; ``absent`` are peers that are not installed, ``systems`` the modes, bertkit's fp32 first."""
+    """A benchmark.
+
+    absent: peers, or their int8 alone, that lack packages. systems: the modes, bertkit's fp32 first.
+    """
 
     model: str
     int8: str | None

@@ -69,7 +69,8 @@ class SharedRows:
             return cls(InferenceEngine(backend), backend, classes)
         with needs_bertkit(f"{run}, which the compiled encoder does not compute ({reasons[0]}),"):
             from bertkit.engine.torch_heads import TorchHeads
-        encoder = InferenceEngine.load(run, _ENCODER, device=device, precision=precision, threads=threads)
+        options: dict[str, Any] = {"device": device, "precision": precision, "threads": threads}
+        encoder = InferenceEngine.load(run, _ENCODER, **options, in_memory=in_memory)
         return cls(encoder, TorchHeads(places), classes)
 
     def engines(self) -> dict[str, HeadEngine]:
@@ -90,7 +91,9 @@ class SharedRows:
         ids, types, size = rows.ids.tobytes(), rows.token_type_ids.tobytes(), rows.ids.itemsize
         spans = pairwise(rows.boundaries.tolist())
         keys = [ids[start * size : end * size] + types[start:end] for start, end in spans]
-        said: dict[bytes, Said] = getattr(self._now, "said", {})
+        said: dict[bytes, Said] | None = getattr(self._now, "said", None)
+        if said is None:  # nothing is kept, and every row is computed
+            return list(self.encoder.run(rows, _VECTORS, self._read, advance))
         new = {key: row for row, key in enumerate(keys) if key not in said}
         advance(len(rows) - len(new))
         if new:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bertkit.config.file_columns import Columns
 from bertkit.errors import ConfigError, DataError, counted, did_you_mean
-from bertkit.insight.run_evaluation import scored_rows
+from bertkit.insight.run_evaluation import scored_rows, scored_set
 from bertkit.system.json_files import parsed
 from bertkit.visualize.drawn import Drawn
 from bertkit.visualize.error_pictures import Slice, errors_page, slices_figure
@@ -171,7 +171,10 @@ def errors(
     whole = Slice.of("all rows", right)
     wrong = [_mistake(row) for row, hit in zip(rows, right, strict=True) if not hit]
     wrong.sort(key=lambda each: (-each.probability, each.row))
-    values = _values(Path(data), workflow.task.columns, columns, rows) if data is not None else {}
+    layout = workflow.task.columns
+    if scored_set(run, split)[2]:  # the file of a later evaluation has an encoding and sheets of its own
+        layout = replace(layout, encoding=None, sheet=None)
+    values = _values(Path(data), layout, columns, rows) if data is not None else {}
     if columns and data is None:
         raise ConfigError("columns= needs data=, the file of the scored rows (on the command line: --column, --data)")
     found = Errors(split, len(rows), whole, len(wrong), wrong[:top], _slices(rows, values, right, whole))

@@ -283,7 +283,8 @@ def _own_table(reader: LayerReader, sentences: Sequence[SenseSentence]) -> Float
 def _around(table: WordVectors, sentences: Sequence[SenseSentence]) -> Floats:
     """The mean of the word vectors of the other words of each sentence ``(N, D)``; zeros where none is known.
 
-    A word counts once, as it is written, or where the table has it so alone, in lower case, then without accents.
+    A word counts once: as it is written or, if the table lacks that form, in lower case, or else in lower case
+    without accents.
     """
     found = []
     for each in sentences:

@@ -20,7 +20,7 @@ from bertkit.errors import ConfigError
 Group = dict[str, Any]
 
 _LAYER = re.compile(r"(?:^|\.)encoder\.layer\.(\d+)\.")
-#: Tables of words and positions; those of distances are beside the layers, which share them.
+#: Tables of words, positions and distances; the last stand in the encoder, beside the layers that share them.
 _EMBEDDINGS = re.compile(r"(?:^|\.)(?:embeddings|positions)\.")
 _CLASSIFIER = re.compile(r"(?:^|\.)(?:classifier|qa_outputs)\.(?:weight|bias)$")
 _LAYER_OF_EITHER = re.compile(r"(?:^|\.)(?:en|de)coder\.layer\.\d+\.")

@@ -182,7 +182,7 @@ class Batcher:
                 self.counts.expired += len(outcomes)
                 self.counts.dropped += len(_ended((entry.payload.work for entry in taken.dropped), None))
                 self._running[threading.get_ident()] = begun
-            batch = [entry for entry in taken.batch if not entry.payload.work.over]
+            batch = [entry for entry in taken.batch if not entry.payload.work.over]  # no trace has the others
             try:
                 outcomes += self._outcomes(batch, begun)
             except Exception as error:  # a fault of ours ends neither the thread nor anybody's wait
@@ -210,7 +210,7 @@ class Batcher:
                     self.counts.failed += 1
                     return _ended([part.work], failure_of(error, part.renumbered))
             half = len(batch) // 2  # so that a request that cannot be answered fails alone in the end
-            return self._outcomes(batch[:half], begun) + self._outcomes(batch[half:], begun)
+            return self._outcomes(batch[:half], begun) + self._outcomes(batch[half:], self._clock())
         ended = self._clock()
         self._note(batch, found, begun, ended)
         with self._changed:
@@ -285,6 +285,7 @@ def _share_out(batch: Sequence[Entry[Part]], found: Results, seconds: float) -> 
             shared=found.shared[first:last],
         )
         first = last
+        part.work.spend(sum(part.results.tokens))
         part.work.missing -= 1
         if not part.work.missing and not part.work.over:
             part.work.end()

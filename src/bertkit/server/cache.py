@@ -33,14 +33,15 @@ class AnswerCache:
         self._max_bytes = max_bytes
         self._kept: OrderedDict[bytes, bytes] = OrderedDict()
         self._lock = ForkSafeLock()
-        self.num_bytes = self.hits = self.misses = 0
+        self.num_bytes = self.hits = 0
+        #: Requests that were computed; whoever asks counts them, once each.
+        self.misses = 0
 
     def get(self, digest: bytes) -> Results | None:
         """The results of the same request, if they are still there."""
         with self._lock:
             found = self._kept.get(digest)
             if found is None:
-                self.misses += 1
                 return None
             self.hits += 1
             self._kept.move_to_end(digest)

@@ -28,7 +28,7 @@ Kind = Literal[
 ]
 #: Why a request is not answered, as those who run a server count it: the kinds, and for "overloaded" what is used up.
 Cause = Kind | Literal["queue_tokens", "queue_requests", "key_requests", "key_tokens", "memory"]
-#: Those that pass by themselves as soon as the queue is shorter.
+#: Those that end by themselves once the queue is shorter.
 NO_ROOM = ("queue_tokens", "queue_requests")
 
 

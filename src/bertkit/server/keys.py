@@ -52,6 +52,8 @@ def read_keys(settings: ServeSettings) -> list[ApiKey]:
         ]
         if not keys:
             raise ConfigError(f"{file} has no key: write one a line")
+        if len({each.key for each in keys}) < len(keys):
+            raise ConfigError(f"{file} has a key twice, or that of --api-key: which limits it has would not be known")
     return keys
 
 

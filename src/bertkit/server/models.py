@@ -225,7 +225,7 @@ class Models:
                     engine=self._settings.engine,
                 )
                 facts = _facts_of(slot, model, thresholds_of(self._settings, slot.name))
-                model.answer(*warming(facts), {})
+                model.answer(*warming(facts))
                 self._loaded(slot.name, model)
             except Exception as error:
                 if isinstance(error, BertkitError | OSError | MemoryError):
@@ -374,7 +374,10 @@ def _rule_of(
     """How a classifier with these labels decides; None: there are none."""
     if labels is None or problem == "regression":
         if least:
-            raise ConfigError(f"thresholds are set for {', '.join(least)}, and the model is no classifier of labels")
+            raise ConfigError(
+                f"thresholds are set for {', '.join(least)}, and the model is no classifier of labels; "
+                "of a run with several heads name the head: HEAD:LABEL=0.9"
+            )
         return None
     several = problem == "multi_label_classification" or len(labels) == 1
     try:
@@ -391,8 +394,11 @@ def _without_place(error: str, source: str) -> str:
     return error
 
 
-def warming(facts: ModelFacts) -> tuple[Task, list[Any]]:
-    """A question of the own task of a model."""
+def warming(facts: ModelFacts) -> tuple[Task, list[Any], dict[str, Any]]:
+    """A question of the own task of a model, or of a run's first head, with its options."""
+    for name, head in facts.heads.items():
+        task, items, _ = warming(head)
+        return task, items, {"run_head": name}
     task = facts.tasks[0]
     usual = f"The {facts.mask} bank." if task == "fill-mask" else "The river bank."
-    return task, [WARMING.get(task) or usual]
+    return task, [WARMING.get(task) or usual], {}

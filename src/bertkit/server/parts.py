@@ -36,6 +36,7 @@ class Work:
     digest: of the call, for a cache; None: the answer is not kept.
     characters: of its texts.
     render: makes what the client gets; called in the worker's thread.
+    spend: told how many tokens were computed for it, part by part, whether it is answered or not.
     waiter: who waits for the outcome.
     span: of the request, for a trace.
     entries: its parts in the queue. missing: how many of them are not computed yet.
@@ -54,6 +55,7 @@ class Work:
     over: bool = False
     compute: float = 0.0
     encode: float = 0.0
+    spend: Callable[[int], None] = lambda tokens: None
 
     def end(self) -> None:
         """Its outcome is known: nothing more of it is computed."""

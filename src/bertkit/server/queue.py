@@ -113,19 +113,19 @@ class RequestQueue(Generic[T]):
         return self._rate
 
     def room_for(self, tokens: int, bulk: bool = False) -> bool:
-        """Whether a request of so many tokens may wait. One that is larger than the queue may, in an empty queue."""
+        """Whether a request of so many tokens may wait; a large one counts as a part of the queue."""
         return self.lacks(tokens, bulk) is None
 
     def lacks(self, tokens: int, bulk: bool = False) -> Literal["tokens", "requests"] | None:
         """What there is no room for; None: a request of so many tokens may wait."""
         share = BULK_SHARE if bulk else 1.0
-        if self.charged + min(tokens, self._largest) > self.max_tokens * share:
+        if self.charged + min(tokens, self._largest(bulk)) > self.max_tokens * share:
             return "tokens"
         return None if self.requests < max(1, self.max_requests * share) else "requests"
 
-    @property
-    def _largest(self) -> int:
-        return max(1, int(self.max_tokens * LARGEST_SHARE))
+    def _largest(self, bulk: bool) -> int:
+        """What a request counts as at most: a share of what its class may have."""
+        return max(1, int(self.max_tokens * (BULK_SHARE if bulk else 1.0) * LARGEST_SHARE))
 
     @property
     def fullness(self) -> float:
@@ -141,7 +141,7 @@ class RequestQueue(Generic[T]):
         tokens, bulk = sum(entry.tokens for entry in entries), entries[0].bulk
         if not self.room_for(tokens, bulk):
             return False
-        left = min(tokens, self._largest)
+        left = min(tokens, self._largest(bulk))
         for entry in entries:
             entry.charged = left * entry.tokens // tokens if tokens else 0
             left, tokens = left - entry.charged, tokens - entry.tokens

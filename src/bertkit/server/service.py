@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,7 +54,7 @@ class Service:
         self.open_requests = 0
         #: Requests that wait for room in a queue, and whose turn it is by what they ask.
         self._waiting = 0
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._turns: dict[tuple[str, bool], asyncio.Lock] = {}
         #: Set some time after the server was told to stop: then bulk requests take no more lines.
         self.ending = asyncio.Event()
 
@@ -80,41 +81,45 @@ class Service:
         Raises:
             Failure: the call cannot be answered.
         """
-        try:
-            future = self.submit(call, render, client)
-        except Failure as failure:
-            if not call.wait or failure.cause not in NO_ROOM or self._waiting >= self.settings.max_requests:
-                raise
-            future = await self._once_there_is_room(call, render, client, failure)
-        return await future
+        if not call.wait or self._waiting >= self.settings.max_requests:
+            return await self.submit(call, render, client)
+        return await (await self._once_there_is_room(call, render, client))
 
     async def _once_there_is_room(
-        self, call: Call, render: Callable[[Answer], ReplyT], client: str, full: Failure
+        self, call: Call, render: Callable[[Answer], ReplyT], client: str
     ) -> asyncio.Future[ReplyT]:
-        """Submit a call that was refused because the queue is ``full``, in turn with others that wait, too."""
+        """Submit a call, in turn with others of its class that wait, too."""
         loop = asyncio.get_running_loop()
-        seconds, begun = self._seconds_for(call), loop.time()
+        seconds = self._seconds_for(call)
+        deadline = loop.time() + seconds
         wait = min(call.wait or 0.0, seconds)
+        full: Failure | None = None
+        turn = self._turns.setdefault((call.model or call.task, call.bulk), asyncio.Lock())
         self._waiting += 1
         try:
-            async with asyncio.timeout(wait), self._turns.setdefault(call.model or call.task, asyncio.Lock()):
+            async with asyncio.timeout(wait), turn:
                 while True:
                     try:
-                        return self.submit(replace(call, timeout=begun + seconds - loop.time()), render, client)
+                        return self.submit(call, render, client, deadline)
                     except Failure as failure:
                         if failure.cause not in NO_ROOM:
                             raise
                         full = failure
                     await asyncio.sleep(PAUSE)
         except TimeoutError:
-            if wait == seconds:
-                raise Failure("timeout", f"the queue had no room within {seconds:g} seconds") from None
+            if full is None or wait == seconds:
+                said = f"the queue had no room within {wait:g} seconds"
+                raise Failure("timeout" if wait == seconds else "overloaded", said, retry_after=1.0) from None
             raise full from None
         finally:
             self._waiting -= 1
 
-    def submit(self, call: Call, render: Callable[[Answer], ReplyT], client: str = "") -> asyncio.Future[ReplyT]:
+    def submit(
+        self, call: Call, render: Callable[[Answer], ReplyT], client: str = "", deadline: float | None = None
+    ) -> asyncio.Future[ReplyT]:
         """The same without waiting: the answer to come, or a Failure. Where it is cancelled, the work is dropped.
+
+        deadline: by the clock of the loop, where that of the call has begun to run.
 
         Raises:
             Failure: the call was not accepted.
@@ -129,8 +134,11 @@ class Service:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ReplyT] = loop.create_future()
         seconds = self._seconds_for(call)
+        left = seconds if deadline is None else deadline - loop.time()
         key = (call.task, call.overflow, *((name, _hashable(value)) for name, value in call.options.items()))
-        work = Work(call, None, num_characters(call.items), self._counted(render, client), future, CURRENT.get())
+        work = Work(call, None, num_characters(call.items), render, future, CURRENT.get())
+        if self._limits is not None:
+            work.spend = partial(self._limits.spend, client)
         if batcher.cache is not None:
             work.digest = digest_of(key, call.items)
             if (known := batcher.cache.get(work.digest)) is not None:
@@ -140,13 +148,15 @@ class Service:
                 future.set_result(outcome)
                 return future
         try:
-            batcher.add(work, key, client, seconds)
+            batcher.add(work, key, client, left)
         except Failure:
             if (newer := self.models.batcher_for(call)) is batcher:
                 raise
-            newer.add(work, key, client, seconds)  # the model has just been loaded again
+            newer.add(work, key, client, left)  # the model has just been loaded again
+        if batcher.cache is not None:
+            batcher.cache.misses += 1
         self.open_requests += 1
-        timer = loop.call_later(seconds, _expire, future, seconds)
+        timer = loop.call_later(left, _expire, future, seconds)
 
         def done(future: asyncio.Future[ReplyT]) -> None:
             work.drop()
@@ -157,17 +167,6 @@ class Service:
         future.add_done_callback(done)
         return future
 
-    def _counted(self, render: Callable[[Answer], ReplyT], client: str) -> Callable[[Answer], ReplyT]:
-        """The same, and the tokens of the answer are counted for the client's key."""
-        if (limits := self._limits) is None:
-            return render
-
-        def counted(answer: Answer) -> ReplyT:
-            limits.spend(client, sum(answer.tokens))
-            return render(answer)
-
-        return counted
-
     def self_test(self, slot: Slot, batcher: Batcher) -> asyncio.Future[Answer]:
         """Ask a model a question to see whether it still computes; returns the pending outcome.
 
@@ -177,8 +176,8 @@ class Service:
         Raises:
             Failure: the queue is full, or the model is being unloaded.
         """
-        task, items = warming(slot.facts)
-        call = Call(task=task, items=items)
+        task, items, options = warming(slot.facts)
+        call = Call(task=task, items=items, options=options)
         outcome: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         outcome.add_done_callback(_note)
         work = Work(call, None, num_characters(items), lambda answer: answer, outcome)

@@ -95,7 +95,8 @@ class ServerOptions(Settings):
     )
     log: Literal["text", "json", "none"] = Field("text", description="log failures as text, or all requests as JSON")
     log_texts: bool = Field(
-        False, description="texts of clients in the log: of requests as JSON, and in messages of faults"
+        False,
+        description="texts of clients in the log: of requests as JSON (not of bulk lines and tools), and of faults",
     )
     log_requests: bool = Field(False, description="in a text log, also list successful requests")
 

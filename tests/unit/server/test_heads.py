@@ -239,3 +239,12 @@ def test_what_a_head_does_not_do_is_said(place: Place) -> None:
     ):
         refused = ask(place.address, "/v1/classify", body)
         assert (refused.status, said in refused.body["error"]["message"]) == (status, True), refused.body
+
+
+def test_a_run_whose_heads_all_read_pairs_is_served(place: Place, tmp_path: Path) -> None:
+    run = shutil.copytree(place.run, tmp_path / "run")
+    for name in ("mood", "names", "play"):
+        shutil.rmtree(run / "heads" / name)
+    with serving(f"pairs={run}", precision="fp32") as (_, address):
+        said = ask(address, "/v1/classify", {"input": [PAIRS[0]]})
+        assert said.status == 200, said.body

@@ -51,6 +51,12 @@ def test_a_wrong_line_is_named_and_its_key_is_not(tmp_path: Path, line: str, sai
     assert "secret" not in str(failed.value)
 
 
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    """Only the first would count, and the limits of the other would say nothing."""
+    with pytest.raises(ConfigError, match="has a key twice"):
+        keys_in(tmp_path, "secret\nother\nsecret requests_per_minute=3\n")
+
+
 class Clock:
     """A time that stands still until it is told."""
 
@@ -177,3 +183,31 @@ def test_tools_of_a_language_model_count_for_their_key(tmp_path: Path) -> None:
         reply = ask(address, "/mcp", body, **accepted)
         assert (reply.status, reply.body["result"].get("isError", False)) == (200, False), reply.body
         assert ask(address, "/mcp", body, **accepted).status == 429
+
+
+def test_tokens_count_when_they_are_computed_and_not_when_they_are_answered(tmp_path: Path) -> None:
+    """Of a request that fails in its last part, the others cost; an answer that was kept costs nothing."""
+    (tmp_path / "keys").write_text("secret tokens_per_minute=100000\n")
+    models = save_models(tmp_path, ("masks",))
+    options = {"api_keys_file": tmp_path / "keys", "max_batch_tokens": 64, "cache_bytes": 100_000}
+    with serving(*models, **options) as (app, address):
+        limits = app.service._limits
+        assert limits is not None
+        limits._clock = Clock()
+
+        def left() -> float:
+            with limits._left(0) as found:
+                return found[1]
+
+        first = left()
+        key = {"authorization": "Bearer secret"}
+        wrong = {"input": ["a [MASK] film"] * 40 + ["a film"]}
+        assert ask(address, "/v1/fill-mask", wrong, **key).status == 422
+        after = left()
+        assert after <= first - 40
+        body = {"input": "the [MASK]"}
+        assert ask(address, "/v1/fill-mask", body, **key).status == 200
+        once = left()
+        assert once < after
+        assert ask(address, "/v1/fill-mask", body, **key).status == 200
+        assert left() == once

@@ -88,7 +88,8 @@ def _words(file: Path, columns: TextColumns, label: str | None, word_column: int
         raise ConfigError("--label names a column of a table of texts; with --tags, choose a column by --tag-column")
     if given := columns.given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise ConfigError(f"{options} is for tables of texts and has no effect with --tags; leave it out")
+        are, have, them = ("is", "has", "it") if len(given) == 1 else ("are", "have", "them")
+        raise ConfigError(f"{options} {are} for tables of texts and {have} no effect with --tags; leave {them} out")
     found = read_sentences(
         file, ConllColumns(word_column, tag_column, encoding=columns.encoding), BadRows(gather=True), tagged=True
     )

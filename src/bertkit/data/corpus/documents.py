@@ -67,9 +67,9 @@ def read_documents(
 
     With ``"split"`` lines are paragraphs, split into ``sentences`` by ``nupunkt``; text wrapped at a fixed width is
     joined first. ``text`` is the column of JSONL and Parquet files; None: ``"text"``, or the only one with text (of
-    JSONL: in the first row that tells). With ``on_error="skip"`` a skipped line of plain text ends its document, so
-    that sentences on either side do not become neighbours; after damage in compressed data or XML, the rest of the file
-    is skipped. A DataError names file and line; one is raised also if no document is left.
+    JSONL: the column of the first row that has exactly one with text). With ``on_error="skip"`` a skipped line of plain
+    text ends its document, so that sentences on either side do not become neighbours; after damage in compressed data
+    or XML, the rest of the file is skipped. A DataError names file and line; one is raised also if no document is left.
     """
     if sentences not in ("split", "line"):
         raise InputError(f"sentences must be 'split' or 'line', got {sentences!r}")
@@ -146,6 +146,7 @@ def _read_text(chunks: Iterator[bytes], name: str, policy: Policy) -> Iterator[F
 def _read_jsonl(chunks: Iterator[bytes], name: str, column: str | None, policy: Policy) -> Iterator[Found]:
     """One JSON object per line; its text is a string (of one paragraph per line) or a list of strings."""
     key = column or None
+    nulls: list[str] = []
     for number, line in read_lines(chunks, name, policy):
         if line is None or not line.strip():
             continue
@@ -164,10 +165,14 @@ def _read_jsonl(chunks: Iterator[bytes], name: str, column: str | None, policy: 
         if key is None:
             texts = [name for name, value in row.items() if isinstance(value, str | list)]
             texts = [DEFAULT_COLUMN] if DEFAULT_COLUMN in row else texts
-            key = texts[0] if len(texts) == 1 else None
+            key = texts[0] if len(texts) == 1 else DEFAULT_COLUMN if texts else None
+            nulls = [] if DEFAULT_COLUMN in row else [name for name, value in row.items() if value is None]
             if not texts and None in row.values():  # a row without text; the next one may tell its column
                 yield where, []
                 continue
+        elif any(isinstance(row.get(name), str | list) for name in nulls):  # the row that told had no text there
+            policy.bad("no text column", f"{where}: {_no_column(None, list(row))}")
+            continue
         if key is None or key not in row:
             policy.bad("no text column", f"{where}: {_no_column(key, list(row))}")
             continue

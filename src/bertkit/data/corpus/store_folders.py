@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -16,18 +16,14 @@ _KEYS: Mapping[str, frozenset[str]] = {
     MANIFEST: frozenset({"id_type", "shards", "tokenizer"}),
     PROGRESS: frozenset({"identity", "num_read", "shards"}),
 }
-#: A shard takes 300 bytes in them, so that this is more than a hundred thousand.
+#: A shard takes 300 bytes in them; the limit of values of read_object comes first, at some 29,000 shards.
 _MAX_BYTES = 1 << 26
 
 
-def outside_stores(files: Iterable[Path]) -> list[Path]:
-    """The files that do not belong to a token store, finished or not."""
+def store_finder() -> Callable[[Path], bool]:
+    """Tells whether a file belongs to a token store, finished or not; each folder is looked into once."""
     is_store = cache(_is_store)
-    return [
-        file
-        for file in files
-        if not is_store(file.parent) and not (file.parent.name == TOKENIZER and is_store(file.parent.parent))
-    ]
+    return lambda file: is_store(file.parent) or (file.parent.name == TOKENIZER and is_store(file.parent.parent))
 
 
 def _is_store(folder: Path) -> bool:

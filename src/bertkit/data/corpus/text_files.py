@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal, cast
 
 import pyarrow as pa
 
-from bertkit.data.corpus.store_folders import outside_stores
+from bertkit.data.corpus.store_folders import store_finder
 from bertkit.errors import DataError, InputError, counted, did_you_mean
 from bertkit.system.console import standard_input
 from bertkit.system.paths import looked_in, user_path
@@ -127,6 +127,7 @@ def find_sources(paths: Sequence[str | Path], policy: Policy) -> list[Source]:
     if not paths:
         raise InputError("no corpus was named: give files, folders, patterns, or - for standard input")
     sources: dict[str, Source] = {}
+    is_of_store = store_finder()
     for given in paths:
         name = os.fspath(given)
         if not name or "\0" in name:
@@ -135,7 +136,7 @@ def find_sources(paths: Sequence[str | Path], policy: Policy) -> list[Source]:
             sources["-"] = Source("<stdin>", None, "stdin")
             continue
         found = _files_of(name, policy)
-        files = outside_stores(found)
+        files = [file for file in found if not is_of_store(file)]
         if found and not files:
             policy.bad(
                 "token store",

@@ -315,7 +315,7 @@ _TASKS = (
     _post("embed", _embed, Embed, "input"),
     _post("sparse", _sparse, Sparse),
     _post("similarity", _similarity, Similarity),
-    _post("rerank", _rerank, Rerank, "timeout", "priority", "facts", "overflow", "top_k", "function"),
+    _post("rerank", _rerank, Rerank, "timeout", "wait", "priority", "facts", "overflow", "top_k", "function"),
     _post("classify", _classify, Classify, "input"),
     _post("next-sentence", _next_sentence, NextSentence),
     _post("zero-shot", _zero_shot, ZeroShot),

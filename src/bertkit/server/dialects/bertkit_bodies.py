@@ -146,8 +146,8 @@ class Rerank(Common):
     """Documents by how well they answer a query, best first.
 
     This path is shared with the clients of Jina and Cohere, who say nothing of ours: the body is read as this one if
-    it has one of `timeout`, `priority`, `facts`, `overflow`, `top_k` or `function`, and then it may have no field of
-    theirs.
+    it has one of `timeout`, `wait`, `priority`, `facts`, `overflow`, `top_k` or `function`, and then it may have no
+    field of theirs.
     """
 
     query: Annotated[str, Field(examples=["What is a bank?"])]

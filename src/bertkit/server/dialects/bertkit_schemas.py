@@ -106,7 +106,7 @@ _RESULTS: Mapping[str, Schema] = {
 #: What the fields of a classification are beside its results: only where the model has labels to choose from.
 _CHOSEN = {"chosen": _array(_any(_STRING, _array(_STRING), {"type": "null"})), "abstained": _array(_BOOLEAN)}
 _FACTS = _object(
-    revision=_STRING,
+    revision=_or_null(_STRING),
     engine=_STRING,
     temperature=_or_null(_NUMBER),
     decides=_or_null({"type": "object"}),
@@ -137,7 +137,7 @@ INFO = _object(
             name=_STRING,
             state={"enum": ["unloaded", "loading", "ready", "failed"]},
             tasks=_array(_STRING),
-            revision=_STRING,
+            revision=_or_null(_STRING),
             engine=_STRING,
             labels=_or_null(_array(_STRING)),
             temperature=_or_null(_NUMBER),

@@ -18,7 +18,7 @@ _REFERENCE = "#/components/schemas/{model}"
 #: What a request may fail by: any; one with a body; one that asks about a model; one whose form depends on a model.
 _ANY: frozenset[Kind] = frozenset({"unauthorized", "forbidden", "fault"})
 _COMPUTED: frozenset[Kind] = frozenset(STATUS) - {"no_route", "method", "missing_package"}
-_LINES: frozenset[Kind] = _ANY | {"media_type", "empty", "invalid"}
+_LINES: frozenset[Kind] = _ANY | {"media_type", "empty", "invalid", "overloaded"}
 _OF_A_MODEL: frozenset[Kind] = _ANY | {"unknown_model"}
 _FORM_OF_A_MODEL: frozenset[Kind] = _OF_A_MODEL | {"wrong_task", "damaged_model", "not_ready"}
 #: What a failure is, for people.
@@ -36,7 +36,7 @@ _WORDS: Mapping[Kind, str] = {
     "wrong_task": "the model does not do this",
     "missing_package": "a package is not installed",
     "damaged_model": "the model cannot be loaded, or its numbers are not finite",
-    "overloaded": "the queue is full",
+    "overloaded": "the queue is full, or the key has used up what it may ask for in a minute",
     "timeout": "no answer in time",
     "not_ready": "the model is being loaded, or the server is shutting down",
     "fault": "a fault of the server",

@@ -96,6 +96,7 @@ MCP: Mapping[tuple[str, str], dict[str, Any]] = {
             "406": _said("The client does not accept JSON.", _REFUSED),
             "413": _said("The body is too large.", _FAILED),
             "415": _said("Another type of body.", _REFUSED),
+            "429": _said("The key has used up what it may ask for in a minute.", _FAILED),
         },
         requestBody={
             "required": True,

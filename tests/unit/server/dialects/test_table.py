@@ -35,6 +35,8 @@ def test_shared_paths_are_told_apart_by_keys() -> None:
         ("/rerank", {"query": "q", "texts": ["a"]}, "text-embeddings-inference"),
         ("/rerank", {"query": "q", "documents": ["a"]}, "jina"),
         ("/v1/embed", {"input": "a"}, "bertkit"),
+        ("/v1/rerank", {"query": "a", "documents": ["b"]}, "jina"),
+        ("/v1/rerank", {"query": "a", "documents": ["b"], "wait": 3}, "bertkit"),
         ("/v1/embed", {"texts": ["a"]}, "cohere"),
         ("/v1/classify", {"input": "a"}, "bertkit"),
         ("/v1/classify", {"text": "a"}, "lemonade"),
