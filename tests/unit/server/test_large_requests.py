@@ -266,7 +266,7 @@ def test_a_deadline_ends_a_large_request(tmp_path: Path, monkeypatch: pytest.Mon
             assert failed.value.kind == "timeout"
             may_go_on.set()
             await service.answer(Call(task="embed", items=["a film"]), itself)
-        assert batcher.counts.batches == 2, "the one that was begun, and that of the next request"
+        assert batcher.counts.batches <= 2, "the one that was begun, if any was, and that of the next request"
         assert batcher.queue.tokens == 0
 
     with_service(tmp_path, ("vectors",), use, max_batch_tokens=256)

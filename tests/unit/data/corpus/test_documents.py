@@ -133,6 +133,17 @@ def test_columns_of_texts_are_not_mixed(tmp_path: Path) -> None:
         sentences(tmp_path / "b.jsonl")
 
 
+def test_a_column_that_was_null_is_no_reason_to_take_another(tmp_path: Path) -> None:
+    """As the same tables as Parquet: which of two columns is the text nobody has said."""
+    rows = [{"id": "a1", "body": None}, {"id": "a2", "body": "One text."}, {"id": "a3", "body": "Two."}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match=r"a\.jsonl:2: no column 'text', there is 'id', 'body'"):
+        sentences(tmp_path / "a.jsonl")
+    rows = [{"title": "A", "body": "One."}, {"title": "B"}, {"title": "C", "body": "Three."}, {"text": "Four."}]
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert sentences(tmp_path / "b.jsonl", on_error="skip") == [["Four."]]
+
+
 def test_where_documents_begin(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_bytes(b"\n \t\n\nA\nB\n \r\n\x0c\nC")

@@ -16,7 +16,7 @@ from dialect_helpers import post, refused
 
 def test_shared_paths_are_told_apart_by_keys() -> None:
     shared = {place: found for place, found in routes().items() if len(found) > 1}
-    assert {path for _, path in shared} == {"/rerank", "/v1/embed", "/v1/classify", "/classify"}
+    assert {path for _, path in shared} == {"/rerank", "/v1/rerank", "/v1/embed", "/v1/classify", "/classify"}
     for found in shared.values():
         for (_, one, keys), (_, other, its) in combinations(found, 2):
             assert keys
@@ -34,9 +34,11 @@ def test_shared_paths_are_told_apart_by_keys() -> None:
     [
         ("/rerank", {"query": "q", "texts": ["a"]}, "text-embeddings-inference"),
         ("/rerank", {"query": "q", "documents": ["a"]}, "jina"),
+        ("/v1/rerank", {"query": "q", "documents": ["a"]}, "jina"),
+        ("/v1/rerank", {"query": "q", "documents": ["a"], "top_n": 1}, "jina"),
+        ("/v1/rerank", {"query": "q", "documents": ["a"], "top_k": 1}, "bertkit"),
+        ("/v1/rerank", {"query": "q", "documents": ["a"], "wait": 3}, "bertkit"),
         ("/v1/embed", {"input": "a"}, "bertkit"),
-        ("/v1/rerank", {"query": "a", "documents": ["b"]}, "jina"),
-        ("/v1/rerank", {"query": "a", "documents": ["b"], "wait": 3}, "bertkit"),
         ("/v1/embed", {"texts": ["a"]}, "cohere"),
         ("/v1/classify", {"input": "a"}, "bertkit"),
         ("/v1/classify", {"text": "a"}, "lemonade"),
@@ -49,7 +51,7 @@ def test_a_key_chooses_the_dialect(path: str, body: dict[str, object], name: str
 
 
 def test_the_description_names_every_body_once() -> None:
-    document = describe(routes())
+    document = describe(routes(), mcp=True)
     assert not [name for name in document["components"]["schemas"] if "__" in name]
     assert json.loads(dumps(document))["paths"]["/models/{model}"]["post"]["summary"]
     for (method, path), found in routes().items():
