@@ -270,17 +270,22 @@ def test_lengths_of_pairs_are_those_of_their_texts(runs: Path, tmp_path: Path) -
 
 
 def test_the_scored_file_is_read_as_the_run_reads(runs: Path, tmp_path: Path) -> None:
-    """Between its fields is a "|", its quotes are text, and one of its rows was left out."""
+    """Between its fields is a "|", its quotes are text, and one of its rows was left out. A later file is in UTF-8."""
     for name, seed in (("train", 1), ("dev", 2)):
-        rows = [f'"{text}, and|{label}|{"ab"[n % 3 == 0]}' for n, (text, label) in enumerate(labelled_texts(30, seed))]
-        (tmp_path / f"{name}.csv").write_text("\n".join(["text|label|kind", *rows[:4], "no label", *rows[4:]]) + "\n")
-    task = csv_task(tmp_path, delimiter="|", quoting="none", on_error="skip")
+        rows = [f'"{text} žár|{label}|{"ab"[n % 3 == 0]}' for n, (text, label) in enumerate(labelled_texts(30, seed))]
+        lines_of = "\n".join(["text|label|kind", *rows[:4], "no label", *rows[4:]]) + "\n"
+        (tmp_path / f"{name}.csv").write_text(lines_of, encoding="cp1250")
+    task = csv_task(tmp_path, delimiter="|", quoting="none", encoding="cp1250", on_error="skip")
     settings = FinetuneConfig(**{**QUICK, "epochs": 1, "on_error": "skip"})
     with no_pictures():
         finetune(task, tmp_path, runs / "start", tmp_path / "run", settings, cache=None)
-    found = visualize.errors(tmp_path / "run", data=tmp_path / "dev.csv", columns=["kind"])
-    sizes = {each.name: each.num_rows for each in found.slices if each.name.startswith("kind")}
-    assert (found.num_rows, sizes) == (30, {"kind = a": 20, "kind = b": 10})
+    later = tmp_path / "later.csv"
+    later.write_text(lines_of, encoding="utf-8")
+    shutil.copy(tmp_path / "run" / "predictions-dev.jsonl", tmp_path / "run" / "evaluation-predictions-later.jsonl")
+    for split, file in (("dev", tmp_path / "dev.csv"), ("later", later)):
+        found = visualize.errors(tmp_path / "run", split, data=file, columns=["kind"])
+        sizes = {each.name: each.num_rows for each in found.slices if each.name.startswith("kind")}
+        assert (found.num_rows, sizes) == (30, {"kind = a": 20, "kind = b": 10})
 
 
 @pytest.mark.campaign
