@@ -9,7 +9,6 @@ import contextlib
 import mmap
 import os
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import BinaryIO
 from bertkit.errors import ConfigError
 from bertkit.server.failures import Cause, Failure
 from bertkit.server.settings import ServeSettings
+from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.untrusted_files import read_regular
 
 _MAX_BYTES = 1 << 20
@@ -85,7 +85,7 @@ class KeyLimits:
     def __init__(self, keys: Sequence[ApiKey], clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = [(key.requests_per_minute, key.tokens_per_minute) for key in keys]
         self._numbers = {client_of_key(number): number for number, each in enumerate(self._limits) if any(each)}
-        self._clock, self._lock = clock, threading.Lock()
+        self._clock, self._lock = clock, ForkSafeLock()
         self._file, self._memory = _shared(max(1, len(keys)) * _LEFT.size)
         now = clock()
         for number, (requests, tokens) in enumerate(self._limits):
