@@ -127,6 +127,7 @@ def test_a_tensorflow_checkpoint_on_the_hub(tmp_path: Path) -> None:
         hub.stop()
 
 
+@pytest.mark.campaign
 def test_a_pickle_on_the_hub_is_fetched_only_when_trusted(converted: Path, tmp_path: Path) -> None:
     pickle = io.BytesIO()
     torch.save(dict(BertForPreTraining.from_pretrained(converted).bert.pooler.state_dict()), pickle)

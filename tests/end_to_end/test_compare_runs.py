@@ -31,6 +31,7 @@ def changed_copy(run: Path, folder: Path, change: Callable[[dict[str, Any], int]
     return folder
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", SCORED_BY_ROWS)
 def test_the_score_of_the_rows_is_that_of_the_run(name: str, kinds: Callable[[str], Made]) -> None:
     run = kinds(name).run
@@ -123,6 +124,7 @@ def test_settings_that_differ_are_told_apart(kinds: Callable[[str], Made], tmp_p
     assert not compare_runs(first, first).settings
 
 
+@pytest.mark.campaign
 def test_runs_of_different_kinds_are_refused(kinds: Callable[[str], Made]) -> None:
     with pytest.raises(ConfigError, match="one kind of task"):
         compare_runs(kinds("texts").run, kinds("tags").run)

@@ -253,6 +253,7 @@ def test_the_pretraining_demo_and_everything_it_recommends(tmp_path: Path, capsy
     recommended_commands_work(told, capsys)
 
 
+@pytest.mark.campaign
 def test_the_pretraining_demo_stops_when_told_and_starts_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -137,6 +137,7 @@ def test_variants_are_refused_for_what_is_no_text_with_a_label(taught, tmp_path)
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.campaign
 def test_what_a_teacher_says_of_words_does_not_depend_on_the_students_tokenizer(taught, tmp_path):
     """A student that reads whole words learns from a teacher that cuts towns in two; answers are refused."""
     task, teacher, few, more = taught

@@ -117,6 +117,7 @@ def test_words_of_a_text_are_the_mean_of_its_embeddings_as_long_as_the_teachers_
     np.testing.assert_allclose(both, expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.campaign
 def test_a_student_can_learn_the_words_of_a_text_beside_the_teachers_vector(teacher, texts, tmp_path):
     """With much weight its neighbours are those of the words, not those of the teacher."""
     words = WordMeans.of(teacher, texts, np.ones((len(texts), 1)), 128)

@@ -73,6 +73,7 @@ def test_a_dirty_sheet_of_opinions(shared: Path, minilm: Path, tmp_path: Path, c
     assert np.mean(found["predicted"].str.lower().to_numpy() == [label for _, label in known[300:]]) > 0.6
 
 
+@pytest.mark.campaign
 def test_names_from_character_spans(shared: Path, minilm: Path, tmp_path: Path, command: Command) -> None:
     """Sentences of WNUT 17 as doccano exports them; what is found goes to a table and back to doccano."""
     sentences, words, tags = [], list[str](), list[str]()
@@ -128,6 +129,7 @@ def test_names_from_character_spans(shared: Path, minilm: Path, tmp_path: Path, 
     assert [row["text"] for row in written] == ["Barack Obama flew to Paris", "=nothing here"]
 
 
+@pytest.mark.campaign
 def test_sixteen_questions_a_class(shared: Path, minilm: Path, tmp_path: Path) -> None:
     """The five large classes of TREC, in a frame and back to a sheet, beside TF-IDF with a linear model."""
     names = ["what", "thing", "description", "person", "place", "number"]

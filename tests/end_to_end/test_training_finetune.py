@@ -405,6 +405,7 @@ def test_evaluate_gives_the_scores_of_the_run(run: Path, data: Path) -> None:
         evaluate_run("sst2", data, run)
 
 
+@pytest.mark.campaign
 def test_scores_of_other_files_have_names_of_their_own(
     run: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -596,6 +597,7 @@ def test_a_run_that_was_asked_to_be_short_is_not_dead(start: Path, data: Path, t
     assert "DEAD" not in result.render()
 
 
+@pytest.mark.campaign
 def test_a_dead_run_is_named(start: Path, data: Path, tmp_path: Path) -> None:
     config = FinetuneConfig(**{**QUICK, "learning_rate": 1e-8, "epochs": None, "patience": 0}, restarts=0)
     result = finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)

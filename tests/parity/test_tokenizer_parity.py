@@ -56,6 +56,7 @@ def test_code_points_in_the_fast_path(shared: Path) -> None:
     assert contestants(shared, "uncased").mismatches(texts, reference=False) == []
 
 
+@pytest.mark.campaign
 def test_code_points_in_the_reference(three: Contestants) -> None:
     texts = in_rows([f"{char} ab{char}cd" for char in code_points()], 100)
     assert three.mismatches(texts) == []

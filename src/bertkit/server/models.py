@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bertkit.config.config_file import checkpoint_folder
-from bertkit.config.decision import read_decision
 from bertkit.errors import BertkitError, ConfigError, did_you_mean
-from bertkit.inference.pipeline_base import Pipeline
-from bertkit.inference.run_files import read_scores
 from bertkit.server import log
 from bertkit.server.batcher import Batcher, Post, Trace
 from bertkit.server.calls import Answer, Call, ModelFacts, Task
 from bertkit.server.failures import Failure
-from bertkit.server.label_rule import LabelRule
-from bertkit.server.model_tasks import OF_HEADS, OF_TOKENIZERS
+from bertkit.server.model_facts import facts_of, head_facts, listed
+from bertkit.server.model_tasks import OF_TOKENIZERS
 from bertkit.server.open_model import OpenModel
 from bertkit.server.queue import RequestQueue
 from bertkit.server.settings import ServeSettings, named, thresholds_of
@@ -110,9 +106,9 @@ class Models:
     def facts(self, name: str | None = None) -> list[ModelFacts]:
         """Of one model, or of all; a head of a run is an entry of its own behind the run."""
         if name is None:
-            return [facts for slot in self.slots.values() for facts in _listed(slot.facts)]
+            return [facts for slot in self.slots.values() for facts in listed(slot.facts)]
         slot, head = self._place(name)
-        return [_listed(slot.facts)[0] if head is None else _of_head(slot.facts, head)]
+        return [listed(slot.facts)[0] if head is None else head_facts(slot.facts, head)]
 
     def slot(self, name: str) -> Slot:
         """A model by its name, by what it was given as, or by ``NAME/HEAD``."""
@@ -125,7 +121,7 @@ class Models:
         run, _, head = name.rpartition("/")
         if run and (found := self._named(run)) is not None and (head in found.facts.heads or not found.facts.tasks):
             return found, head
-        known = [facts.name for slot in self.slots.values() for facts in _listed(slot.facts)]
+        known = [facts.name for slot in self.slots.values() for facts in listed(slot.facts)]
         near = did_you_mean(name, known)
         raise Failure("unknown_model", f"no model {name!r:.200}{near}; there are: {', '.join(known)}", param="model")
 
@@ -159,11 +155,11 @@ class Models:
             said = f"the model {head.name} is a {head.model_class}, which does not do {call.task!r}; it does {does}"
             raise Failure("wrong_task", said, param="model")
 
-        def of_head(answer: Answer) -> ReplyT:
-            return render(replace(answer, model=_of_head(answer.model, name)))
+        def rendered(answer: Answer) -> ReplyT:
+            return render(replace(answer, model=head_facts(answer.model, name)))
 
         own = {} if call.task in OF_TOKENIZERS else {"run_head": name}
-        return replace(call, model=slot.name, options={**call.options, **own}), of_head
+        return replace(call, model=slot.name, options={**call.options, **own}), rendered
 
     def batcher_for(self, call: Call) -> Batcher:
         """The batcher of the model that a call is for.
@@ -224,7 +220,7 @@ class Models:
                     threads=self._settings.threads,
                     engine=self._settings.engine,
                 )
-                facts = _facts_of(slot, model, thresholds_of(self._settings, slot.name))
+                facts = facts_of(slot.facts, model, thresholds_of(self._settings, slot.name))
                 model.answer(*warming(facts))
                 self._loaded(slot.name, model)
             except Exception as error:
@@ -291,99 +287,6 @@ class Models:
         end = self._clock() + seconds
         batchers = [slot.batcher for slot in self.slots.values() if slot.batcher is not None]
         return all([batcher.stop(max(0.0, end - self._clock())) for batcher in batchers])
-
-
-def _of_head(facts: ModelFacts, name: str) -> ModelFacts:
-    """Of a head of a run, with what is known of the run now; of the run where it is not loaded yet."""
-    head = facts.heads.get(name)
-    return facts if head is None else replace(head, state=facts.state, error=facts.error, revision=facts.revision)
-
-
-def _listed(facts: ModelFacts) -> list[ModelFacts]:
-    """A model, and behind it its heads."""
-    return [replace(facts, heads={}) if facts.heads else facts, *(_of_head(facts, name) for name in facts.heads)]
-
-
-def _facts_of(slot: Slot, model: OpenModel, least: Mapping[str, float]) -> ModelFacts:
-    """Of a model that is loaded. ``least``: thresholds by label; of a head ``HEAD:LABEL``."""
-    folder = checkpoint_folder(model.path)
-    decision = read_decision(folder)
-    temperature = decision.get("temperature")
-    of_heads = {name: name.partition(":")[0] for name in least if name.partition(":")[0] in model.heads}
-    known = replace(
-        slot.facts,
-        state="ready",
-        error=None,
-        revision=None,
-        tasks=model.tasks,
-        lacks=model.lacks,
-        engine=model.engine_name,
-        model_class=model.model_class,
-        precision=model.precision,
-        family=str(model.config.model_type),
-        width=model.config.hidden_size,
-        max_length=model.max_length,
-        vocabulary=len(model.tokenizer),
-        pooling=model.pooling,
-        labels=model.labels,
-        mask=model.tokenizer.mask_token,
-        temperature=temperature if isinstance(temperature, float) else None,
-        decides=_rule_of(
-            model.labels if "classify" in model.tasks else None,
-            model.config.problem_type,
-            decision,
-            {name: share for name, share in least.items() if name not in of_heads},
-        ),
-        dev_scores=read_scores(folder) or None,
-        num_bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
-    )
-    heads = {}
-    for name, pipe in model.heads.items():
-        own = {label.partition(":")[2]: share for label, share in least.items() if of_heads.get(label) == name}
-        heads[name] = _facts_of_head(known, name, pipe, own)
-    return replace(known, heads=heads)
-
-
-def _facts_of_head(run: ModelFacts, name: str, pipe: Pipeline, least: Mapping[str, float]) -> ModelFacts:
-    temperature = pipe.decision.get("temperature")
-    has_labels = pipe.task in ("text-classification", "token-classification")
-    labels = tuple(pipe.config.id2label.values()) if has_labels else None
-    classifies = labels if pipe.task == "text-classification" else None
-    scores, prefix = (run.dev_scores or {}).items(), f"{name}/"
-    return replace(
-        run,
-        name=f"{run.name}/{name}",
-        source=str(pipe.folder),
-        tasks=(*OF_HEADS[pipe.task], *OF_TOKENIZERS),
-        lacks={},
-        model_class=pipe.engine.model_class,
-        max_length=pipe.max_length,
-        pooling=None,
-        labels=labels,
-        temperature=temperature if isinstance(temperature, float) else None,
-        decides=_rule_of(classifies, pipe.config.problem_type, pipe.decision, least),
-        dev_scores={metric.removeprefix(prefix): share for metric, share in scores if metric.startswith(prefix)}
-        or None,
-        num_bytes=0,
-    )
-
-
-def _rule_of(
-    labels: tuple[str, ...] | None, problem: str | None, decision: Mapping[str, Any], least: Mapping[str, float]
-) -> LabelRule | None:
-    """How a classifier with these labels decides; None: there are none."""
-    if labels is None or problem == "regression":
-        if least:
-            raise ConfigError(
-                f"thresholds are set for {', '.join(least)}, and the model is no classifier of labels; "
-                "of a run with several heads name the head: HEAD:LABEL=0.9"
-            )
-        return None
-    several = problem == "multi_label_classification" or len(labels) == 1
-    try:
-        return LabelRule(labels=labels, several=several, tuned=decision.get("thresholds") or {}, least=least)
-    except ValueError as error:
-        raise ConfigError(f"thresholds: {error}") from None
 
 
 def _without_place(error: str, source: str) -> str:

@@ -274,6 +274,7 @@ def test_an_arm_may_have_a_base_of_its_own(whole: Path, data: Path, tmp_path: Pa
     assert plan.base_of("always-mask", "tags") == "paper"
 
 
+@pytest.mark.campaign
 def test_two_plans_that_share_a_model_wait_for_each_other(whole: Path, data: Path, tmp_path: Path) -> None:
     plan, shared = written(tmp_path), shutil.copytree(whole / "shared", tmp_path / "shared")
     shutil.rmtree(shared / "pretrained")

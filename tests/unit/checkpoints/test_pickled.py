@@ -130,6 +130,7 @@ def test_a_process_that_dies_is_told(folder: Path, tmp_path: Path, monkeypatch: 
         unpickle((folder / "pytorch_model.bin",), tmp_path)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_shards_nested_and_spread_over_gpus(folder: Path, tmp_path: Path) -> None:
     tensors = torch.load(folder / "pytorch_model.bin", weights_only=True)

@@ -63,6 +63,7 @@ print(_attempt.cache_info().misses)
 """
 
 
+@pytest.mark.campaign
 def test_no_library_is_built_for_another_device(tmp_path: Path) -> None:
     """A GPU that is not there, and torch's device without memory, where torch says that it cannot compute."""
     BertModel(BertConfig(vocab_size=50, **SHAPE)).save_pretrained(tmp_path / "model")

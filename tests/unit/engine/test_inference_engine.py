@@ -121,6 +121,7 @@ def test_only_at_some_tokens(tmp_path: Path) -> None:
     assert backend.compute(Pack.of(given), Wanted(("logits",), only_at=4))["logits"].shape == (0, every.shape[1])
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.parametrize("exported", [False, True])
 def test_many_callers_at_once(folder: Path, tmp_path: Path, exported: bool) -> None:

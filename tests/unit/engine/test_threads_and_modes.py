@@ -117,6 +117,7 @@ def training_pipe(folder: Path, task: str, model_class: Any) -> Any:
     return pipeline(task, model=model, tokenizer=BertTokenizer.from_pretrained(path), device="cpu")
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["feature-extraction", "text-classification", "token-classification"])
 def test_no_dropout_gets_into_a_model_in_training_mode(

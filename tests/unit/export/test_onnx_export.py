@@ -304,6 +304,7 @@ def test_no_answer_is_at_padding(tmp_path: Path) -> None:
         assert (ours.argmax(axis=1) < mask.sum(dim=1).numpy()).all()
 
 
+@pytest.mark.campaign
 def test_a_model_without_segments(tmp_path: Path) -> None:
     """Its packed graph has two inputs only, and is compared with the model."""
     folder = save_tiny(tmp_path / "model", model_type="distilbert", type_vocab_size=0, num_hidden_layers=1)

@@ -214,6 +214,7 @@ def with_tasks(folder: Path, out: Path, **tasks: Any) -> Path:
     return out
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_task_has_the_prefix_and_settings_that_the_checkpoint_names(folder: Path, tmp_path: Path) -> None:
     german = {"prefix": "translate English to German: ", "max_length": 9, "min_length": 5, "num_beams": 3}

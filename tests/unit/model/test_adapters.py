@@ -190,6 +190,7 @@ def test_a_pooler_that_the_checkpoint_lacks_is_trained_and_saved_as_a_whole(tmp_
     assert largest(again(given).logits - model(given).logits) < 1e-5
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_toy_is_learned_nearly_as_well_as_by_the_whole_model() -> None:
     """Sequences whose label is that of their first token; the head alone, the control, learns few of them."""

@@ -51,6 +51,7 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path: Path) ->
     assert BertModel.from_pretrained(tmp_path / "out")
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_several_at_once_to_one_target(tmp_path: Path) -> None:
     """One of them makes it, the others say why not."""

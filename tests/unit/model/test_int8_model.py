@@ -141,6 +141,7 @@ def test_damaged_numbers(folder: Path, harm: Harm, message: str) -> None:
         BertForSequenceClassification.from_pretrained(folder)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_loading_imports_no_compiler(folder: Path) -> None:
     """Drawing random weights on the meta device imports one, which takes a second or two."""

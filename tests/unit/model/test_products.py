@@ -138,6 +138,7 @@ def test_the_later_name_of_the_operations(name, monkeypatch):
         assert torch.allclose(plain(x), expected, atol=1e-6)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_every_product_is_torch_s_if_the_user_says_so():
     """Asked for in a process of its own, because the answer is kept."""

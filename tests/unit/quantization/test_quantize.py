@@ -258,6 +258,7 @@ def test_a_folder_that_cannot_be_written_is_refused_first(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.campaign
 @pytest.mark.usefixtures("no_work")
 def test_dev_rows_that_cannot_be_scored_are_refused_first(
     lower: Path, run: Path, shared: Path, tmp_path: Path, texts: list[str]
@@ -272,6 +273,7 @@ def test_dev_rows_that_cannot_be_scored_are_refused_first(
         quantize(run, tmp_path / "out", texts, dev=tmp_path / "missing.tsv")
 
 
+@pytest.mark.campaign
 def test_what_does_not_pass_is_not_written(
     lower: Path, tmp_path: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +293,7 @@ def test_what_does_not_pass_is_not_written(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.campaign
 def test_what_was_seen_is_let_go_matrix_by_matrix(
     lower: Path, tmp_path: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

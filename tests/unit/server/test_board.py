@@ -38,6 +38,7 @@ def until_all_write(board: Board) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.campaign
 def test_sums_do_not_fall_when_workers_are_killed_while_they_write() -> None:
     board, workers = Board(WORKERS + 1), []
 

@@ -46,6 +46,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_new_kind_of_task_answers_from_its_folder(run: Path, tmp_path: Path) -> None:
     expected = predict_table(run, {"text": TEXTS})["predicted"].tolist()

@@ -64,6 +64,7 @@ def test_two_million_characters(tokenizer: BertTokenizer, kind: str) -> None:
     assert time.monotonic() - started < 100
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_million_marks_that_change_places_and_stay(tokenizer: BertTokenizer) -> None:
     assert tokenizer.encode_ragged(["\u302e\u1baa" * 500_000]).ids.tolist() == [101, 100, 102]

@@ -124,6 +124,7 @@ class Counting(ToyTokens):
         return super().tokens(first_sentence, end_sentence) % 50
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", VOCABULARIES)
 def test_a_model_learns_from_them(objective: str) -> None:

@@ -124,6 +124,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         load_split(SST2, tmp_path / "dev.parquet", "dev")
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_field_without_end_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "train.csv"

@@ -93,6 +93,7 @@ def test_the_baseline_of_many_labels_is_the_nearest_mean(monkeypatch: pytest.Mon
     assert found["metrics"] == {"accuracy": pytest.approx(share, abs=1.5 / len(dev))}  # of near ties either may win
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_run_with_many_labels_writes_few_numbers_a_row_and_draws_them(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

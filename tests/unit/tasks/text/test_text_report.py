@@ -182,6 +182,7 @@ def test_carve_refuses() -> None:
         carve(rows_of(("a", None)), 0.1, 0)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "least"), [("cola", 0.05), ("mrpc", 0.80), ("stsb", 0.6), ("rte", 0.5), ("tweets", 0.6)]

@@ -294,6 +294,7 @@ def test_a_copy_predicts_the_same(fitted: BertClassifier, copier: Any) -> None:
     assert again.get_params() == fitted.get_params()
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_pickle_is_read_in_another_process_without_the_start_checkpoint(
     fitted: BertClassifier, tmp_path: Path

@@ -171,6 +171,7 @@ def test_few_labels_by_each_method(start: str) -> None:
         assert model.predict(TEXTS).shape == (48,)
 
 
+@pytest.mark.campaign
 def test_few_labels_are_learned_as_a_run_with_few_shot_does(start: str, tmp_path: Path) -> None:
     from bertkit import FinetuneConfig, finetune
     from finetune_data import write_table

@@ -301,6 +301,7 @@ def test_a_threshold_is_as_low_as_held_out_answers_allow() -> None:
     )
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_pseudo_labels_are_compared_and_can_be_asked_for(
     start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -177,6 +177,7 @@ def test_the_original_protocol_keeps_the_last_weights() -> None:
         toy_config(protocol="original", patience=1)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_trains_and_is_scored_as_the_saved_model_will_compute(precision: str) -> None:
@@ -204,6 +205,7 @@ def test_accumulation_is_a_larger_batch() -> None:
     np.testing.assert_allclose(models[2], models[0], atol=2e-4)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_regression() -> None:
     train, dev = toy_features(200, regression=True), toy_features(60, seed=1, regression=True)

@@ -63,6 +63,7 @@ def test_a_run_goes_on_bit_for_bit(family: str, shared: Path, tmp_path: Path, mo
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_what_does_not_fit_is_refused(shared: Path, tmp_path: Path) -> None:
     made = {family: tokenizer_of(family, shared, tmp_path) for family in ("modernbert", "roberta", "t5", "xlm-roberta")}

@@ -117,6 +117,7 @@ print(f"threads {during > 0} {left}\\n", end="")  # in one piece
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lists threads as Linux does")
 def test_no_thread_outlives_its_group(tmp_path: Path) -> None:
     """A gloo thread that frees a tensor while the interpreter shuts down aborts the process."""
