@@ -2,8 +2,8 @@
 
     python benchmarks/static_vectors.py --data ../shared/data --out benchmarks/results/static-vectors.md
 
-First what must be equal: bertkit and model2vec read the same folder to the same vectors, and vectors distilled by
-either score the same on STS-B (dev).
+First what must be equal: bertkit and model2vec read the same folder to the same vectors, whichever of the two wrote it,
+and vectors distilled by either score the same on STS-B (dev).
 
 Then the speed on the same ragged texts and the same cores, everything from texts to vectors, each with its own
 tokenizer: the systems alternate within each round; ratios are computed within each round and their median is reported.
@@ -51,6 +51,7 @@ def main() -> None:
         if version_of("model2vec") != "absent":
             theirs = args.theirs or distill_theirs(Path(scratch) / "theirs")
             systems["model2vec, word vectors"] = check_same(words, texts)
+            check_same(theirs, texts)
             scores["distilled by model2vec"] = score(ours(theirs), pairs, gold)
             difference = abs(scores["distilled by bertkit"] - scores["distilled by model2vec"])
             if difference > SCORES:
@@ -102,7 +103,7 @@ def distill_theirs(folder: Path) -> Path:
 
 
 def check_same(folder: Path, texts: list[str]) -> Encode:
-    """model2vec's reading of the folder that bertkit wrote, whose vectors must be bertkit's."""
+    """model2vec's reading of a folder that either of the two wrote, whose vectors must be bertkit's."""
     from model2vec import StaticModel
 
     model = StaticModel.from_pretrained(folder)
@@ -156,12 +157,14 @@ def render(report: dict) -> list[str]:
         shown = "" if name == "bertkit, word vectors" else f"{ratio:,.1f} x"
         speed = texts / statistics.median(each)
         lines.append(f"| {name} | {speed:,.0f} | {texts / max(each):,.0f} to {texts / min(each):,.0f} | {shown} |")
+    times = statistics.median(slow / quick for slow, quick in zip(seconds["bertkit, MiniLM-L6"], fast, strict=True))
+    reached = [("reached" if is_so else "missed") for is_so in (times >= TIMES, report["megabytes"] <= MEGABYTES)]
     scored = ", ".join(f"{name} {value:.4f}" for name, value in report["scores"].items())
     return [
         *lines,
         "",
         f"STS-B dev (Spearman): {scored}. The folder has {report['megabytes']:.1f} MB.",
-        f"Meant to be: at least {TIMES} times MiniLM's texts/s, at most {MEGABYTES} MB.",
+        f"Meant to be: at least {TIMES} times MiniLM's texts/s ({reached[0]}), at most {MEGABYTES} MB ({reached[1]}).",
     ]
 
 
