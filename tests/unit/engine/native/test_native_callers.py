@@ -229,13 +229,13 @@ def test_no_copy_shares_an_encoder(native: NativeLibrary) -> None:
 
 
 def test_an_encoder_that_does_not_fit_in_memory(native: NativeLibrary) -> None:
-    """Its first matrix alone would take another 768 MiB, more than an earlier test may have freed."""
-    matrix = FloatMatrix(np.zeros((3 * 8192, 8192), np.float32), np.zeros(3 * 8192, np.float32))
+    """Its first matrix alone would take another 3 GiB, more than earlier tests may have freed; zeros take no memory."""
+    matrix = FloatMatrix(np.zeros((3 * 16384, 16384), np.float32), np.zeros(3 * 16384, np.float32))
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), hard))
     try:
         with pytest.raises(ResourceError, match="no memory for BERTKIT_QKV of layer 0: use shorter texts"):
-            NativeEncoder(native, shape_of(8192, 64, 64, order=(0,)), [Layer((matrix,), ())])
+            NativeEncoder(native, shape_of(16384, 128, 64, order=(0,)), [Layer((matrix,), ())])
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
