@@ -92,10 +92,11 @@ def ablate(
     folder, place = user_path(out), user_path(data) if data is not None else Path()
     units = _units(plan, shard)
     find_data(plan, None if data is None else place)
+    starts = {arm.start for arm in plan.arms.values() if arm.start is not None}
+    depths = {start: read_any_config(config_path(resolve(start))).num_hidden_layers for start in starts}
     for name in plan.arms:
-        if (start := plan.arms[plan.sources(name)[0]].start) is not None:
-            depth = read_any_config(config_path(resolve(start))).num_hidden_layers
-            check_layers(f"[arms.{name}]", plan.arms[name], depth)
+        if (given := plan.arms[plan.sources(name)[0]].start) is not None:
+            check_layers(f"[arms.{name}]", plan.arms[name], depths[given])
     with claimed_folder(folder / _lock_of(shard), f"another process runs this part of the plan in {folder}"):
         _check_folder(folder, plan)
         write_json(folder / PLAN, _identity(plan))

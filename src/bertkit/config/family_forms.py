@@ -42,7 +42,7 @@ def canonical(values: Mapping[str, Json]) -> dict[str, Json]:
 
 def under_other_keys(family: Family, values: Mapping[str, Any]) -> set[str]:
     """Fields that are given by another key of a file only, as ``hidden_size`` by ``dim``."""
-    names = {**{key: name for name, key in family.keys.items()}, "is_decoder": "attention_direction"}
+    names = {key: name for name, key in family.keys.items()} | {"is_decoder": "attention_direction"}
     return {name for key, name in names.items() if key in values and name not in values}
 
 

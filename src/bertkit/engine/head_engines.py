@@ -69,8 +69,9 @@ class SharedRows:
             return cls(InferenceEngine(backend), backend, classes)
         with needs_bertkit(f"{run}, which the compiled encoder does not compute ({reasons[0]}),"):
             from bertkit.engine.torch_heads import TorchHeads
-        options: dict[str, Any] = {"device": device, "precision": precision, "threads": threads}
-        encoder = InferenceEngine.load(run, _ENCODER, **options, in_memory=in_memory)
+        encoder = InferenceEngine.load(
+            run, _ENCODER, device=device, precision=precision, threads=threads, in_memory=in_memory
+        )
         return cls(encoder, TorchHeads(places), classes)
 
     def engines(self) -> dict[str, HeadEngine]:

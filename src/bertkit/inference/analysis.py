@@ -92,8 +92,9 @@ class Analyzer:
             )
         asked = [name for name, workflow in workflows.items() if workflow.model_class == "BertForQuestionAnswering"]
         classes = {name: workflows[name].model_class for name in (*known, *asked)}
-        computing: dict[str, Any] = {"device": device, "precision": precision, "threads": threads}
-        shared = SharedRows.load(folder, classes, **computing, in_memory=in_memory)
+        shared = SharedRows.load(
+            folder, classes, device=device, precision=precision, threads=threads, in_memory=in_memory
+        )
         tokenizer = AutoTokenizer.from_pretrained(folder)
         pipes = {}
         for name, engine in shared.engines().items():

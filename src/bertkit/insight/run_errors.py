@@ -171,11 +171,13 @@ def errors(
     whole = Slice.of("all rows", right)
     wrong = [_mistake(row) for row, hit in zip(rows, right, strict=True) if not hit]
     wrong.sort(key=lambda each: (-each.probability, each.row))
-    layout = workflow.task.columns
-    if scored_set(run, split)[2]:  # the file of a later evaluation has an encoding and sheets of its own
-        layout = replace(layout, encoding=None, sheet=None)
-    values = _values(Path(data), layout, columns, rows) if data is not None else {}
-    if columns and data is None:
+    values: dict[str, list[str]] = {}
+    if data is not None:
+        layout = workflow.task.columns
+        if scored_set(run, split)[2]:  # the file of a later evaluation has an encoding and sheets of its own
+            layout = replace(layout, encoding=None, sheet=None)
+        values = _values(Path(data), layout, columns, rows)
+    elif columns:
         raise ConfigError("columns= needs data=, the file of the scored rows (on the command line: --column, --data)")
     found = Errors(split, len(rows), whole, len(wrong), wrong[:top], _slices(rows, values, right, whole))
     if not check_labels:

@@ -104,11 +104,9 @@ class Batcher:
             Failure: the queue is full, one of its items is larger than the queue, or the server is shutting down.
         """
         call, most = work.call, self.queue.max_tokens
-        whole = sum(self.tokens_in(call, item) for item in call.items)
-        # What fits into a batch is one part: cut, equal requests that come together would all end last.
-        size = self._max_tokens if whole <= self._max_tokens else self._max_tokens // PARTS_OF_A_BATCH
-        size = max(1, min(size, most))
-        parts = cut(call, lambda item: self.tokens_in(call, item), size)
+        batch = min(self._max_tokens, most)
+        size = max(1, min(self._max_tokens // PARTS_OF_A_BATCH, most))
+        parts = cut(call, lambda item: self.tokens_in(call, item), size, batch)
         now = self._clock()
         work.entries = []
         for pieces in parts:

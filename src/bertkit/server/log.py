@@ -21,10 +21,14 @@ Level = Literal["info", "warning", "error"]
 def write(settings: ServeSettings, level: Level, message: str, *, id: str | None = None, **facts: Any) -> None:
     """A line, or as text several. id: of the request that it is about; facts: further fields of JSON."""
     if settings.log == "json":
-        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        put(json.dumps({"time": when, "level": level, "id": id, "message": message.strip(), **facts}, default=str))
+        put(json.dumps({"time": now(), "level": level, "id": id, "message": message.strip(), **facts}, default=str))
     else:
         say(message if id is None else f"{message} [{id}]")
+
+
+def now() -> str:
+    """The time as lines have it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def put(line: str) -> None:

@@ -105,14 +105,18 @@ class Part:
         return message if whole else _NAMED.sub(of_call, message, count=1)
 
 
-def cut(call: Call, tokens_of: Callable[[Any], int], most: int) -> list[list[Piece]]:
+def cut(call: Call, tokens_of: Callable[[Any], int], most: int, batch: int) -> list[list[Piece]]:
     """The items of a call in their order, in parts of at most so many tokens, or of one item.
 
-    An item is whole, except that a query, or a source of similarity, may have its documents in several parts.
+    What fits into a ``batch`` is one part: cut, equal requests that come together would all end last. An item is whole,
+    except that a query, or a source of similarity, may have its documents in several parts.
     """
+    whole = [Piece(item, number, 0, tokens_of(item)) for number, item in enumerate(call.items)]
+    if sum(piece.tokens for piece in whole) <= batch:
+        return [whole]
     parts: list[list[Piece]] = []
     room = 0
-    for piece in _pieces(call, tokens_of, most):
+    for piece in _pieces(whole, _SPREAD.get(call.task), tokens_of, most):
         if not parts or piece.tokens > room:
             parts.append([])
             room = most
@@ -121,14 +125,13 @@ def cut(call: Call, tokens_of: Callable[[Any], int], most: int) -> list[list[Pie
     return parts
 
 
-def _pieces(call: Call, tokens_of: Callable[[Any], int], most: int) -> Iterator[Piece]:
-    name = _SPREAD.get(call.task)
-    for number, item in enumerate(call.items):
-        tokens = tokens_of(item)
-        if name is None or tokens <= most:
-            yield Piece(item, number, 0, tokens)
+def _pieces(whole: Sequence[Piece], name: str | None, tokens_of: Callable[[Any], int], most: int) -> Iterator[Piece]:
+    """The same, those of more than ``most`` tokens in pieces of the texts that they have by a ``name``."""
+    for piece in whole:
+        if name is None or piece.tokens <= most:
+            yield piece
             continue
-        first, used = 0, 0
+        item, number, first, used = piece.item, piece.number, 0, 0
         for place, text in enumerate(item[name]):
             size = tokens_of({**item, name: [text]})
             if used and used + size > most:

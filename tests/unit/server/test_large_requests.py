@@ -89,8 +89,8 @@ def test_short_requests_are_answered_before_the_end_of_a_large_one(
 
 
 def test_without_parts_they_would_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def whole(call: Call, tokens_of: Callable[[Any], int], most: int) -> list[list[Piece]]:
-        return cut(call, tokens_of, 1 << 30)
+    def whole(call: Call, tokens_of: Callable[[Any], int], most: int, batch: int) -> list[list[Piece]]:
+        return cut(call, tokens_of, 1 << 30, 1 << 30)
 
     monkeypatch.setattr(batcher_module, "cut", whole)
     assert order_of_answers(tmp_path, monkeypatch) == ["A"] + ["B"] * 5

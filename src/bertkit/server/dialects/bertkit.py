@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bertkit.server.calls import Answer, Look, ServerFacts
+from bertkit.server.calls import Answer, Look, ServerFacts, Task
 from bertkit.server.dialects.bertkit_bodies import (
     Analyze,
     AnswerQuestions,
@@ -39,7 +39,6 @@ from bertkit.server.dialects.route import (
     Planned,
     Reply,
     Route,
-    Unit,
     as_base64,
     in_units,
     json_reply,
@@ -254,34 +253,28 @@ def _one(given: str | list[str]) -> tuple[str, str | None]:
     return (given, None) if isinstance(given, str) else (given[0], given[1])
 
 
-def _of_pair(item: tuple[str, str | None], parts: Sequence[dict[str, Any]], unit: Unit, *names: str) -> list[Any]:
-    """Parts of the first and of the second text with their places in other units."""
+def _inside(asked: Asked, task: Task, field: str, names: tuple[str, str], options: Mapping[str, Any]) -> Planned:
+    """A look inside one text or pair. ``field`` has parts of it, whose places have these names."""
+    body: Attention | Explain = asked.body
+    item = _one(body.input)
     texts = item[0], item[1] or ""
-    return [in_units(texts[part["second"]], [part], unit, names)[0] for part in parts]
+
+    def render(answer: Answer) -> Reply:
+        found = answer.results[0]
+        parts = [in_units(texts[part["second"]], [part], body.unit, names)[0] for part in found[field]]
+        return body.reply(answer, {**found, field: parts})
+
+    return Planned(body.call(task, [item], body.overflow, **options), render)
 
 
 def _attention(asked: Asked) -> Planned:
     body: Attention = asked.body
-    item = _one(body.input)
-    call = body.call("attention", [item], body.overflow, layer=body.layer, head=body.head)
-
-    def render(answer: Answer) -> Reply:
-        found = answer.results[0]
-        return body.reply(answer, {**found, "pieces": _of_pair(item, found["pieces"], body.unit, "start", "stop")})
-
-    return Planned(call, render)
+    return _inside(asked, "attention", "pieces", ("start", "stop"), {"layer": body.layer, "head": body.head})
 
 
 def _explain(asked: Asked) -> Planned:
     body: Explain = asked.body
-    item = _one(body.input)
-    call = body.call("explain", [item], body.overflow, label=body.label, word=body.word)
-
-    def render(answer: Answer) -> Reply:
-        found = answer.results[0]
-        return body.reply(answer, {**found, "words": _of_pair(item, found["words"], body.unit, "start", "end")})
-
-    return Planned(call, render)
+    return _inside(asked, "explain", "words", ("start", "end"), {"label": body.label, "word": body.word})
 
 
 def _map(asked: Asked) -> Planned:

@@ -165,9 +165,8 @@ class Guarded:
             level: Level = "info" if status < 400 else "warning" if status < 500 else "error"
             log.write(self._settings, level, f"{method} {path} {status}", id=number, **facts)
         elif status >= 400 or self._settings.log_requests:
-            when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             path = path.encode("unicode_escape").decode()[:_MAX_PATH]  # no forged lines
-            log.put(f"{when} {client} {method} {path} {status} {ms} ms [{number}]")
+            log.put(f"{log.now()} {client} {method} {path} {status} {ms} ms [{number}]")
 
 
 def _without_port(host: str) -> str:
