@@ -47,7 +47,7 @@ class InputError(BertkitError, ValueError):
 
 
 class WidthError(InputError):
-    """Another number of a vector's numbers is asked for than 1 to the ``width`` that it has."""
+    """The number of dimensions asked for is not between 1 and the ``width`` of the vectors."""
 
     def __init__(self, message: str, width: int) -> None:
         super().__init__(message)

@@ -80,7 +80,7 @@ def answer_of(
         raise TextError(f"the context has no word that could be an answer: {context!r:.60}")
     seen, window = context[: max(ends)], len(read.ids)
     asked = {"question": question, "context": seen}
-    # Half a window, the usual limit of a question, may be less than the question: the window is no longer than both.
+    # The usual limit of a question, half a window, may be less than this question; the window holds both texts.
     answers: Any = pipe(asked, max_seq_len=window, max_question_len=window, align_to_words=False, top_k=1)
     (found,) = answers
     start, end, share = found["start"], found["end"], found["score"]

@@ -156,7 +156,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 def several(texts: Iterable[_ItemT]) -> list[_ItemT]:
-    """Texts as a list; InputError for a single one, which would be taken for texts of a letter each."""
+    """Texts as a list; InputError for a single string, which would be read as one text per letter."""
     if isinstance(texts, str):
         raise InputError(f"give several texts, not one: {texts!r:.60}")
     return list(texts)

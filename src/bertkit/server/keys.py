@@ -71,7 +71,7 @@ def _key_in(line: str, place: str) -> ApiKey:
 
 
 def client_of_key(number: int) -> str:
-    """Whose turn in the queue requests with a key use, and under what name its log has them."""
+    """The client name of requests with a key, in the queue and in the log."""
     return f"key {number}"
 
 

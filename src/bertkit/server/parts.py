@@ -126,7 +126,7 @@ def cut(call: Call, tokens_of: Callable[[Any], int], most: int, batch: int) -> l
 
 
 def _pieces(whole: Sequence[Piece], name: str | None, tokens_of: Callable[[Any], int], most: int) -> Iterator[Piece]:
-    """The same, those of more than ``most`` tokens in pieces of the texts that they have by a ``name``."""
+    """Split items of more than ``most`` tokens by the texts in their field ``name``; other items stay whole."""
     for piece in whole:
         if name is None or piece.tokens <= most:
             yield piece

@@ -31,7 +31,7 @@ _PAUSE = 1.0
 
 
 class _Stopped(BaseException):
-    """Raised by a signal where models are being loaded; no handler of errors catches it."""
+    """Raised by a signal while models are being loaded. As a BaseException it passes every handler of errors."""
 
 
 class Supervisor:
@@ -87,7 +87,7 @@ class Supervisor:
         try:
             loaded = self._load(self._app)
         finally:
-            _end(stand_in)  # before there are workers: who has heard that they are ready gets no 503 any more
+            _end(stand_in)  # before there are workers, so that nobody gets a 503 after they are ready
         if not loaded:
             return False
         self._start_all()

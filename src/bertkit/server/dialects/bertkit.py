@@ -254,7 +254,7 @@ def _one(given: str | list[str]) -> tuple[str, str | None]:
 
 
 def _inside(asked: Asked, task: Task, field: str, names: tuple[str, str], options: Mapping[str, Any]) -> Planned:
-    """A look inside one text or pair. ``field`` has parts of it, whose places have these names."""
+    """Plan a look inside one text or pair; ``names`` are the keys of the places of each part in ``field``."""
     body: Attention | Explain = asked.body
     item = _one(body.input)
     texts = item[0], item[1] or ""
