@@ -108,6 +108,7 @@ def test_states_that_cannot_be_compared_are_refused(teacher, tmp_path):
     assert not (tmp_path / "words").exists(), "refused before anything is written"
 
 
+@pytest.mark.campaign
 def test_a_killed_run_goes_on_bit_for_bit_and_asks_the_teacher_once(teacher, tmp_path, monkeypatch):
     data, more = small_data(tmp_path)
     recipe = task_recipe("1", checkpoint_every_s=0, epochs=1)  # a layer of the teacher, with dropout
@@ -150,6 +151,7 @@ def test_labels_in_another_order_are_put_in_order_and_others_refused(teacher, tm
         distill_task([teacher], words, tmp_path / "out2", task_recipe("1"), task=task)
 
 
+@pytest.mark.campaign
 def test_two_teachers_and_what_does_not_fit(teacher, tmp_path, capsys):
     data, _ = small_data(tmp_path)
     options = ["--set", "epochs=1", "--set", "baseline=false", "--set", "max_length=24", "--quiet", "--no-compare"]
@@ -210,6 +212,7 @@ KINDS = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_scores_several_labels_and_pairs(tmp_path, kind, capsys):
     how = KINDS[kind]
@@ -248,6 +251,7 @@ def test_scores_several_labels_and_pairs(tmp_path, kind, capsys):
         assert (queries == keys).all() == bool(more)
 
 
+@pytest.mark.campaign
 def test_a_student_may_have_another_tokenizer(teacher, tmp_path):
     start = tiny_start(tmp_path / "start")
     words = [*(start / "vocab.txt").read_text().split()[:5], *reversed((start / "vocab.txt").read_text().split()[5:])]

@@ -85,6 +85,7 @@ def test_pooling_and_width_can_be_chosen_and_a_new_linear_layer_begins_with_leas
         assert not (tmp_path / refused).exists(), "refused before anything is made"
 
 
+@pytest.mark.campaign
 def test_a_student_of_vectors_and_masked_words_is_both_models(teacher, tmp_path):
     generator = np.random.default_rng(0)
     texts = [" ".join(generator.choice(WORDS[number % 2], generator.integers(4, 8))) for number in range(400)]
@@ -135,6 +136,7 @@ def test_a_student_can_learn_the_words_of_a_text_beside_the_teachers_vector(teac
     assert near[0.0] < 0.6
 
 
+@pytest.mark.campaign
 def test_the_last_layer_can_be_fitted_once_more_with_another_weight(teacher, texts, tmp_path):
     """Its vectors are then as near to the teacher's as those of a layer that was fitted so from the beginning."""
     near, weights = {}, {}

@@ -423,6 +423,7 @@ def counted_by(place: str) -> dict[tuple[str, ...], float]:
     return {(one.name, *sorted(one.labels.values())): one.value for family in families for one in family.samples}
 
 
+@pytest.mark.campaign
 def test_metrics_are_the_sums_of_all_workers_also_of_those_that_have_ended(tmp_path: Path) -> None:
     with served(*save_models(tmp_path, ("vectors",)), "--workers", "2") as server:
         for number in (1, 2):
@@ -516,6 +517,7 @@ def sent_without_an_end(place: str, lines: int) -> tuple[socket.socket, threadin
     return connection, sending
 
 
+@pytest.mark.campaign
 def test_a_bulk_request_ends_with_the_server_and_says_where(tmp_path: Path) -> None:
     arguments = ("--grace", "2", "--workers", "2", "--max-bulk-lines", "64")
     with served(*save_models(tmp_path, ("vectors",)), *arguments) as server:

@@ -213,6 +213,7 @@ def test_the_card_has_the_numbers(run: Path) -> None:
     assert "`bad`, `good`" in card
 
 
+@pytest.mark.campaign
 def test_a_single_seed_is_the_same_run(run: Path, start: Path, data: Path, tmp_path: Path) -> None:
     config = FinetuneConfig(**QUICK, seed=1, baseline=False)
     result = finetune(csv_task(data), data, start, tmp_path / "one", config, cache=None)
@@ -588,6 +589,7 @@ def test_rows_are_cut_openly(start: Path, data: Path, tmp_path: Path) -> None:
     assert "50 (110 left out)" in (tmp_path / "run" / "README.md").read_text()
 
 
+@pytest.mark.campaign
 def test_a_run_that_was_asked_to_be_short_is_not_dead(start: Path, data: Path, tmp_path: Path) -> None:
     config = FinetuneConfig(**{**QUICK, "learning_rate": 1e-8, "epochs": 1}, baseline=False)
     result = finetune(csv_task(data), data, start, tmp_path / "run", config, cache=None)

@@ -98,6 +98,7 @@ print(json.dumps([*gpu_parts.environment(cpu, True), pretrain_peers.left_out(), 
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_without_other_packages_their_part_is_left_out_and_the_line_says_so() -> None:
     command = [sys.executable, "-c", WITHOUT_PEERS, str(BENCHMARKS)]

@@ -125,6 +125,30 @@ def test_stopped_and_in_shards_it_finds_the_same(
     assert results(out) == only_words
 
 
+@pytest.mark.campaign
+def test_killed_again_and_again_it_finds_the_same(whole: Path, data: Path, tmp_path: Path) -> None:
+    plan, out = written(tmp_path), tmp_path / "out"
+    command = [sys.executable, "-m", "bertkit", "ablate", str(plan), "--out", str(out), "--data", str(data)]
+    chance = np.random.default_rng(0)
+    kills = 0
+    while kills < 4:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        before = len(results(out))
+        while process.poll() is None and len(results(out)) == before:
+            time.sleep(0.02)
+        time.sleep(chance.uniform(0, 0.5))  # at whatever it does next
+        if process.poll() is not None:
+            break
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        kills += 1
+    assert kills > 1, "it ended before it was killed twice"
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    assert results(out) == {name: {"words": scores["words"]} for name, scores in results(whole).items()}
+    assert "8 of 8 runs" in (out / "README.md").read_text()
+    assert not list(out.rglob("*.tmp")), "drafts are left behind"
+
+
 def test_when_the_time_is_over_it_stops_and_says_so(
     whole: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -258,6 +282,7 @@ def test_layers_that_a_given_model_lacks_are_refused_first(whole: Path, data: Pa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.campaign
 def test_an_arm_may_have_a_base_of_its_own(whole: Path, data: Path, tmp_path: Path) -> None:
     """In the measures that its base has; elsewhere the plan's base is taken, as for all others."""
     copy = shutil.copytree(whole, tmp_path / "out")

@@ -76,6 +76,7 @@ def test_shards_in_any_order_give_the_same_vocabulary(
     assert (tmp_path / "whole/vocab.txt").read_bytes() == (tmp_path / "parts/vocab.txt").read_bytes()
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_extends_and_keeps_case(corpus: Path, shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, error = run(
@@ -181,6 +182,7 @@ def test_one_process_at_a_time_writes_a_vocabulary(tmp_path: Path, capsys: pytes
     assert LOCK not in os.listdir(out)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_fewer_tokens_than_asked_for_are_explained(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

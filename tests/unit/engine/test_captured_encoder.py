@@ -228,6 +228,7 @@ def test_the_check_of_graphs_holds_if_all_sizes_were_recorded(
     assert found["recorded_without"] == 0
 
 
+@pytest.mark.campaign
 def test_the_check_of_graphs_does_not_hold_if_none_was_recorded(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

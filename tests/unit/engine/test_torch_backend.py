@@ -108,6 +108,7 @@ def test_a_model_object_is_computed_in_the_library_too(folder: Path, precision: 
     np.testing.assert_allclose(vectors(pipe), in_torch(model, folder), atol=TOLERANCES[precision])
 
 
+@pytest.mark.campaign
 def test_the_layers_weights_are_let_go_and_come_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: dict[str, weakref.ref[Any]] = {}
 

@@ -62,6 +62,7 @@ def split_product(layer: LinearLayer) -> Any:
     return nodes, [numpy_helper.from_array(weight, f"{layer.name}.t")]
 
 
+@pytest.mark.campaign
 def test_linear_layers_in_another_form(model: Any, tmp_path: Path) -> None:
     """The export's own check compares the result with the model; every layer is there, under its name."""
     seen: list[str] = []

@@ -169,6 +169,7 @@ def test_the_label_of_a_text_of_another_file_stays(tmp_path: Path) -> None:
     assert sum("not taken back: the last label, yes" in line for line in said) == 2
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_texts_do_not_act_on_the_terminal(tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a \x1b[2J \x07 \u202e text 👩\u200d💻\nanother\nanother\n", encoding="utf-8")
@@ -180,6 +181,7 @@ def test_texts_do_not_act_on_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" in first or first == "another", "the file has the text as it is"
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no terminals of that kind")
 def test_single_keys_on_a_terminal(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def test_several_texts_each_and_further_settings(folder: Path) -> None:
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_every_setting_of_generation_is_a_keyword(folder: Path) -> None:
     pipe = pipeline("text2text-generation", model=folder, max_new_tokens=8)
@@ -172,6 +173,7 @@ def test_bart_fills_masks(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
         pipeline("fill-mask", model=folder, precision="bf16")
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_what_is_for_encoders_only(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One sentence that says what to use instead."""

@@ -37,6 +37,7 @@ def slow_conversion(target: Path) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path: Path) -> None:
     process = slow_conversion(tmp_path / "out")

@@ -86,6 +86,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_memory_grows_with_the_length_only() -> None:
     """No tensor is much larger than queries, keys and values themselves; all scores would be 2,000 times as large."""

@@ -317,6 +317,7 @@ def test_what_was_seen_is_let_go_matrix_by_matrix(
     assert not alive
 
 
+@pytest.mark.campaign
 def test_what_is_not_faster_is_not_written(
     lower: Path, tmp_path: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,7 @@ def test_a_head_of_a_run_that_is_not_loaded_yet(place: Place) -> None:
         assert asked("run/mood").status == 503, "it comes back"
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.slow
 def test_heads_have_tabs_of_their_own_once_they_are_known(place: Place, tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ def test_a_process_ends_when_its_client_does_and_writes_nothing_else(tmp_path: P
     assert all(json.loads(line)["jsonrpc"] == "2.0" for line in done.stdout.splitlines())
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.parametrize(("signal", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_process_ends_on_a_signal(tmp_path: Path, signal: str, code: int) -> None:

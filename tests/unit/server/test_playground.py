@@ -214,6 +214,7 @@ def test_by_keyboard_alone(address: str, tmp_path: Path) -> None:
         check_quiet(page, address)
 
 
+@pytest.mark.campaign
 @in_browser
 @pytest.mark.slow
 def test_failures_and_what_was_cut_are_said(address: str, tmp_path: Path) -> None:
@@ -237,6 +238,7 @@ def test_failures_and_what_was_cut_are_said(address: str, tmp_path: Path) -> Non
         check_quiet(page, address)
 
 
+@pytest.mark.campaign
 @in_browser
 @pytest.mark.slow
 def test_thresholds_of_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,6 +305,7 @@ def test_thresholds_of_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         check_quiet(page, address)
 
 
+@pytest.mark.campaign
 @in_browser
 @pytest.mark.slow
 def test_models_that_are_not_loaded(tmp_path: Path) -> None:

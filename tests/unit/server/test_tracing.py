@@ -95,6 +95,7 @@ def test_a_request_its_wait_and_its_batch(tmp_path: Path) -> None:
         assert not any("health" in span.name for span in spans)
 
 
+@pytest.mark.campaign
 def test_a_collector_that_is_not_there_delays_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("opentelemetry.sdk")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")

@@ -80,7 +80,8 @@ class HeldOut:
             reason = f"stopped while methods were compared; finished parts are kept. {advice}"
             raise Interrupted(reason, stop.signum) from None
         file.parent.mkdir(exist_ok=True)
-        write_atomically(file, save({"vectors": found}))
+        by_rows = np.ascontiguousarray(found)  # its bytes are written as they lie
+        write_atomically(file, save({"vectors": by_rows}))
         return found
 
     def _predicted(self, method: str, fold: int) -> Floats:

@@ -150,6 +150,7 @@ def test_bad_xml(content: str, message: str, tmp_path: Path) -> None:
     assert dict(report.skipped) == {"bad XML": 1}
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_dump(tmp_path: Path) -> None:
     peaks = []

@@ -288,6 +288,7 @@ def test_duplicates_are_left_out_and_told_of(
         TokenStore(path.parent)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_duplicates_of_a_stopped_preparation(
     repetitive: Path, tokenizer: BertTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -210,6 +210,7 @@ def peak_and_rest(path: Path, end: Connection) -> None:
     end.send(((peak - before) / one, (resident() - before) / one))
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_buffers_of_many_callers_at_once_are_freed(native: NativeLibrary) -> None:
     ours, child = spawned(peak_and_rest, native.path)

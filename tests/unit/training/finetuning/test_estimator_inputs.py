@@ -185,6 +185,7 @@ def test_few_labels_are_learned_as_a_run_with_few_shot_does(start: str, tmp_path
     np.testing.assert_allclose(model.predict_proba(TEXTS)[:, 1], scores, atol=1e-3)
 
 
+@pytest.mark.campaign
 def test_few_labels_are_compared(start: str) -> None:
     model = BertClassifier(start, few_shot=True, learning_rate=3e-3, epochs=1, max_length=24)
     assert model.fit(TEXTS[:12], LABELS[:12]).config_.few_shot_method in ("linear", "contrastive", "finetune")

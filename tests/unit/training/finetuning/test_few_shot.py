@@ -181,6 +181,7 @@ def test_the_methods_are_compared_on_training_rows_alone(
         assert {**one, "seconds": 0} == {**two, "seconds": 0}
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_an_interrupted_comparison_goes_on(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_splits(tmp_path / "data", labelled_texts(24, 0), labelled_texts(30, 1))
@@ -217,6 +218,7 @@ def test_one_text_a_label_works_and_says_what_cannot_be_known(start: Path, tmp_p
     assert can_cross_validate(csv_examples(["a", "b", "c", "d", "e"], [0, 0, 1, 1, 2]))
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_part_without_pairs_is_no_error(start: Path, tmp_path: Path) -> None:
     """Two labels have two texts each, but left out, one part has a text of both."""

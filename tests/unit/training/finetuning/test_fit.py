@@ -150,6 +150,7 @@ def test_a_run_that_is_stopped_between_evaluations_stays_stopped_when_the_last_i
     assert (done.progression.step, done.progression.best_step) == (12, 8)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_run_stops_early_by_default_and_with_patience_0_it_does_not() -> None:
     """Labels turned round on dev, so that learning is punished."""

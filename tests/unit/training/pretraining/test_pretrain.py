@@ -227,6 +227,7 @@ def test_resume_refuses_other_settings(stores, tmp_path, monkeypatch) -> None:
     assert pretrain(stores[0], tmp_path / "run", watched, model=SHAPE).progression.step == 12
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_run_goes_on_in_the_format_that_it_began_with(stores, tmp_path, monkeypatch) -> None:
     """On another processor too, where the other format is faster."""

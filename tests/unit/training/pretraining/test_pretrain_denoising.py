@@ -248,6 +248,7 @@ def test_flops_are_those_that_torch_counts(stores: dict[str, Stores], kind: str,
     assert training_flops(batch, wider) > 1.05 * training_flops(batch, shape)  # control
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_less_memory(stores: dict[str, Stores], tmp_path: Path) -> None:
     """Layers computed again give the same bits, with dropout; bf16 gives others, near them."""

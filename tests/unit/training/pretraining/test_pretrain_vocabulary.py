@@ -256,6 +256,7 @@ def test_the_commands(text, base, tmp_path, capsys) -> None:
     assert "new words" not in err
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_published_model_learns_new_words(minilm, tmp_path) -> None:
     words = BertTokenizer.from_pretrained(minilm)
