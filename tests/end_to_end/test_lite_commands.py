@@ -56,13 +56,19 @@ def export(model: Path, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folders(once: Callable[..., Any]) -> dict[str, tuple[Path, Path]]:
-    """Name -> model or run folder, exported folder."""
-    made: dict[str, tuple[Path, Path]] = once("exports-of-commands", make_folders)
+def folders(once: Callable[..., Any]) -> dict[str, Path]:
+    """Name -> model or run folder."""
+    made: dict[str, Path] = once("folders-of-commands", make_folders)
     return made
 
 
-def make_folders(root: Path) -> dict[str, tuple[Path, Path]]:
+@pytest.fixture(scope="module")
+def exported(once: Callable[..., Any], folders: dict[str, Path]) -> Callable[[str], Path]:
+    """The exported folder of a name, made where a test asks for it."""
+    return lambda name: once(f"export-of-{name}", lambda root: export(folders[name], root / f"{name}-onnx"))
+
+
+def make_folders(root: Path) -> dict[str, Path]:
     settings = {"ranks": {"num_labels": 1}}
     models = {
         name: save_tiny(root / name, getattr(bertkit, cls), num_hidden_layers=1, **settings.get(name, {}))
@@ -70,8 +76,7 @@ def make_folders(root: Path) -> dict[str, tuple[Path, Path]]:
     }
     said = {"prompts": {"query": "it is "}, "similarity_fn_name": "euclidean"}
     models["encoder"] = sentence_folder(root / "encoder", MODULES, said, {"max_seq_length": 30})
-    models |= {name: RUNS / name for name in ("text", "ner", "squad", "swag")}
-    return {name: (model, export(model, root / f"{name}-onnx")) for name, model in models.items()}
+    return models | {name: RUNS / name for name in ("text", "ner", "squad", "swag")}
 
 
 LITE = [sys.executable, str(TESTS / "lite_command.py")]
@@ -184,18 +189,18 @@ USES: list[tuple[str, str, list[str]]] = [
 @pytest.mark.parametrize("is_export", [False, True])
 @pytest.mark.parametrize(("command", "name", "arguments"), USES, ids=[f"{use[0]}-{use[1]}" for use in USES])
 def test_commands_on_checkpoints_and_exports(
-    lite: Lite, folders: dict[str, tuple[Path, Path]], capsys: pytest.CaptureFixture[str], command: str, name: str,
-    arguments: list[str], is_export: bool,
+    lite: Lite, folders: dict[str, Path], exported: Callable[[str], Path], capsys: pytest.CaptureFixture[str],
+    command: str, name: str, arguments: list[str], is_export: bool,
 ) -> None:  # fmt: skip
     """Of a checkpoint the C library says the same to the last digit, whether torch is there or not."""
-    model, exported = folders[name]
+    model = folders[name]
     if not is_export and native_library() is None:
         pytest.skip(NO_LIBRARY)
     assert main([command, *arguments, "--model", str(model), "--json", "--device", "cpu", "--precision", "fp32"]) == 0
     said = capsys.readouterr()
     expected = [json.loads(line) for line in said.out.splitlines()]
     assert expected
-    how = ["--model", exported] if is_export else ["--model", model, "--precision", "fp32"]
+    how = ["--model", exported(name)] if is_export else ["--model", model, "--precision", "fp32"]
     done = lite(command, *arguments, *how, "--json", "--threads", 1)
     assert (done.returncode, done.stderr) == (0, said.err)
     found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -210,11 +215,11 @@ def test_commands_on_checkpoints_and_exports(
 @pytest.mark.parametrize("machine", ["sealed", "windows_like"])
 @pytest.mark.parametrize(("command", "name", "arguments"), USES, ids=[f"{use[0]}-{use[1]}" for use in USES])
 def test_commands_of_the_wheel_alone(
-    folders: dict[str, tuple[Path, Path]], capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest,
+    folders: dict[str, Path], capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest,
     command: str, name: str, arguments: list[str], machine: str,
 ) -> None:  # fmt: skip
     """Equal to the last digit to the same library beside torch."""
-    given = [command, *arguments, "--model", str(folders[name][0]), "--json", "--precision", "fp32", "--threads", "1"]
+    given = [command, *arguments, "--model", str(folders[name]), "--json", "--precision", "fp32", "--threads", "1"]
     assert main([*given, "--device", "cpu"]) == 0
     said = capsys.readouterr().out
     done = request.getfixturevalue(machine)(*given)
@@ -251,12 +256,12 @@ def test_the_included_model_in_the_wheel_alone(
 
 @pytest.mark.usefixtures("same_library")
 def test_other_folders_in_the_wheel_alone(
-    sealed: Lite, folders: dict[str, tuple[Path, Path]], once: Callable[..., Any], tmp_path: Path,
+    sealed: Lite, folders: dict[str, Path], once: Callable[..., Any], tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """An index, a run of several heads, an adapter of peft, and a look into a folder."""
     how = ("--precision", "fp32", "--threads", "1", "--json")
-    model = folders["masked"][0]
+    model = folders["masked"]
     given = ["search", "build", str(tmp_path / "index"), str(DATA / "corpus.txt"), "--model", str(model)]
     assert main([*given, "--pooling", "mean", "--truncate", "--device", "cpu"]) == 0
     capsys.readouterr()
@@ -273,10 +278,10 @@ def test_other_folders_in_the_wheel_alone(
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "xlsx"])
 def test_files_are_written_and_replaced_as_on_windows(
-    windows_like: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path, suffix: str
+    windows_like: Lite, folders: dict[str, Path], tmp_path: Path, suffix: str
 ) -> None:
     out = tmp_path / f"out.{suffix}"
-    given = ("predict", DATA / "reviews" / "dev.csv", "--model", folders["text"][0], "--out", out)
+    given = ("predict", DATA / "reviews" / "dev.csv", "--model", folders["text"], "--out", out)
     assert windows_like(*given).returncode == 0
     whole = out.read_bytes()
     again = windows_like(*given)
@@ -285,10 +290,8 @@ def test_files_are_written_and_replaced_as_on_windows(
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
 
-def test_an_index_is_changed_as_on_windows(
-    windows_like: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path
-) -> None:
-    given = ("--model", folders["masked"][0], "--pooling", "mean", "--truncate")
+def test_an_index_is_changed_as_on_windows(windows_like: Lite, folders: dict[str, Path], tmp_path: Path) -> None:
+    given = ("--model", folders["masked"], "--pooling", "mean", "--truncate")
     assert windows_like("search", "build", tmp_path / "index", DATA / "corpus.txt", *given).returncode == 0
     assert windows_like("search", "query", tmp_path / "index", "a film").returncode == 0
     (tmp_path / "more.txt").write_text("a line of its own\n")
@@ -330,9 +333,9 @@ except OSError as error:
 
 @needs_library
 def test_an_index_is_built_and_searched(
-    lite: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lite: Lite, folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [str(DATA / "corpus.txt"), "--model", str(folders["masked"][0]), "--pooling", "mean", "--truncate"]
+    given = [str(DATA / "corpus.txt"), "--model", str(folders["masked"]), "--pooling", "mean", "--truncate"]
     assert lite("search", "build", tmp_path / "lite", *given).returncode == 0
     assert main(["search", "build", str(tmp_path / "torch"), *given, "--device", "cpu"]) == 0
     capsys.readouterr()
@@ -370,16 +373,18 @@ def heads_run(folder: Path) -> Path:
     return folder / "run"
 
 
-def test_predict_resumes_and_writes_tables(lite: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
-    run, exported = folders["text"]
+def test_predict_resumes_and_writes_tables(
+    lite: Lite, folders: dict[str, Path], exported: Callable[[str], Path], tmp_path: Path
+) -> None:
+    run, export_of_run = folders["text"], exported("text")
     source = DATA / "reviews" / "dev.csv"
     theirs = tmp_path / "theirs.jsonl"
     assert main(["predict", str(source), "--model", str(run), "--out", str(theirs), "--precision", "fp32"]) == 0
-    done = started("predict", source, "--model", exported, "--out", tmp_path / "ours.jsonl")
+    done = started("predict", source, "--model", export_of_run, "--out", tmp_path / "ours.jsonl")
     assert done.returncode == 0, done.stderr
     ours, theirs = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").open()] for name in ("ours", "theirs"))
     near(ours, theirs)
-    assert lite("predict", source, "--model", exported, "--out", tmp_path / "out.csv").returncode == 0
+    assert lite("predict", source, "--model", export_of_run, "--out", tmp_path / "out.csv").returncode == 0
 
 
 def test_doctor_and_help() -> None:
@@ -416,12 +421,10 @@ WITHOUT_OUT = set("evaluate benchmark generate cluster topics visualize word-vec
 
 
 @pytest.mark.parametrize("command", TRAINING)
-def test_other_commands_say_what_to_install(
-    lite: Lite, folders: dict[str, tuple[Path, Path]], tmp_path: Path, command: str
-) -> None:
+def test_other_commands_say_what_to_install(lite: Lite, folders: dict[str, Path], tmp_path: Path, command: str) -> None:
     out = str(tmp_path / "new.jsonl")
     where = [out] if command == "convert" else [] if command in WITHOUT_OUT else ["--out", out]
-    given = [str(folders[part][0]) if part in folders else part for part in TRAINING[command]]
+    given = [str(folders[part]) if part in folders else part for part in TRAINING[command]]
     done = lite(command, *given, *where)
     assert (done.returncode, done.stdout) == (5, "")
     assert "Traceback" not in done.stderr
@@ -445,8 +448,8 @@ def test_every_command_is_spoken_of() -> None:
     } == set(NAMES)
 
 
-def test_models_are_served(lite: Lite, folders: dict[str, tuple[Path, Path]]) -> None:
-    done = lite("serve", *(f"{name}={model}" for name, (model, _) in folders.items()), "--check", "--json")
+def test_models_are_served(lite: Lite, folders: dict[str, Path]) -> None:
+    done = lite("serve", *(f"{name}={model}" for name, model in folders.items()), "--check", "--json")
     assert done.returncode == 0, done.stderr
     tasks = {each["name"]: each["tasks"][0] for each in map(json.loads, done.stdout.splitlines())}
     expected = {"masked": "fill-mask", "follows": "next-sentence", "ranks": "rerank", "encoder": "embed"}
@@ -490,7 +493,7 @@ def test_what_needs_the_whole_package(
         "no-layers": lambda: save_tiny(tmp_path / "no-layers", num_hidden_layers=0),
         "bart": lambda: encoder_decoder(tmp_path, "bart", request.getfixturevalue("shared")),
         "t5": lambda: encoder_decoder(tmp_path, "t5", request.getfixturevalue("shared")),
-        "encoder-onnx": lambda: request.getfixturevalue("folders")["encoder"][1],
+        "encoder-onnx": lambda: request.getfixturevalue("exported")("encoder"),
     }
     done = lite(*(made[part]() if part in made else part for part in arguments))
     assert (done.returncode, "Traceback" in done.stderr) == (5, False)
@@ -498,8 +501,8 @@ def test_what_needs_the_whole_package(
     assert "Run: pip install bertkit" in done.stderr
 
 
-def test_exports_run_on_the_cpu(lite: Lite, folders: dict[str, tuple[Path, Path]]) -> None:
-    done = lite("embed", "a", "--model", folders["encoder"][1], "--device", "cuda")
+def test_exports_run_on_the_cpu(lite: Lite, exported: Callable[[str], Path]) -> None:
+    done = lite("embed", "a", "--model", exported("encoder"), "--device", "cuda")
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
     assert "no device 'cuda'" in done.stderr
     assert "run on the CPU; use 'cpu', or leave it out" in done.stderr

@@ -201,7 +201,7 @@ def _draw_bins(axes: Axes, found: Bins, rows: str) -> None:
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, label="perfect calibration")
     axes.plot(found.confidence, found.accuracy, color=BLUE, linewidth=1.4, alpha=0.7)
     size, name = 12 + 240 * found.count / found.count.sum(), f"{plain(rows)}: error {found.error:.3f}"
-    axes.scatter(found.confidence, found.accuracy, s=size, color=BLUE, label=name, zorder=3)
+    axes.scatter(found.confidence, found.accuracy, s=size, color=BLUE, label=name, zorder=3, clip_on=False)
     axes.set_xlabel("probability")
     axes.set_ylabel("accuracy")
     axes.set_xlim(0, 1)
