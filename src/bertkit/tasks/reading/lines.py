@@ -7,6 +7,7 @@ import io
 import lzma
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -22,6 +23,8 @@ MAX_LINE = 64 * 1024 * 1024
 MAX_FIELD = 10_000_000
 #: Most bytes that a file is unpacked to which is not read as a stream.
 MAX_UNPACKED = 1 << 30
+#: Most names in a folder among which one is looked for that was meant.
+MAX_BESIDE = 1000
 #: What reading a damaged or unreadable file raises.
 DAMAGED = (lzma.LZMAError, zlib.error, EOFError, OSError)
 
@@ -38,10 +41,13 @@ def seekable(path: Path) -> BinaryIO:
 
 
 def check_file(path: Path) -> None:
-    """Refuse what is not a file with a DataError."""
-    if not path.is_file():
-        folder = "; give one of the files in it" if path.is_dir() else ""
-        raise DataError(f"{path} is not a file{folder}" if path.exists() else f"{path} does not exist")
+    """Refuse what is not a file with a DataError, which names a file beside it with nearly that name."""
+    if path.is_file():
+        return
+    if path.exists():
+        raise DataError(f"{path} is not a file{'; give one of the files in it' if path.is_dir() else ''}")
+    beside = islice(path.parent.iterdir(), MAX_BESIDE) if path.parent.is_dir() else ()
+    raise DataError(f"{path} does not exist{did_you_mean(path.name, sorted(entry.name for entry in beside))}")
 
 
 def check_encoding(encoding: str | None) -> None:

@@ -13,7 +13,7 @@ from bertkit.errors import DataError, InputError
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.documents.web_pages import read_html
 from bertkit.tasks.reading.documents.word_files import read_docx
-from bertkit.tasks.reading.lines import Lines
+from bertkit.tasks.reading.lines import Lines, check_file
 from bertkit.tasks.reading.listed_texts import listed
 from bertkit.tasks.tokens.span_files import read_marked
 
@@ -80,3 +80,12 @@ def test_marks_of_another_kind_and_two_lists_are_refused(tmp_path: Path) -> None
 def test_a_set_of_texts_has_no_order() -> None:
     with pytest.raises(InputError, match="no order"):
         listed({"a", "b"})
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"), [("train.csv", r" \(did you mean 'train\.csv\.xz'\?\)$"), ("elsewhere.txt", " does not exist$")]
+)
+def test_a_name_that_is_nearly_that_of_a_file_is_answered_with_it(tmp_path: Path, typed: str, told: str) -> None:
+    (tmp_path / "train.csv.xz").touch()
+    with pytest.raises(DataError, match=told):
+        check_file(tmp_path / typed)
