@@ -20,7 +20,7 @@ from bertkit.errors import (
 from bertkit.server.cache import AnswerCache
 from bertkit.server.calls import Answer, Call, ModelFacts, Times
 from bertkit.server.failures import Failure
-from bertkit.server.inside import MOST_EXPLAINED
+from bertkit.server.inside import explained_tokens
 from bertkit.server.items import characters_read, num_rows
 from bertkit.server.model_tasks import OF_TOKENIZERS, may_read_windows
 from bertkit.server.open_model import OpenModel, Results
@@ -95,7 +95,7 @@ class Batcher:
         tokens = int(characters_read(item, call.task, call.options) * self._tokens_per_character) + 2 * rows
         if not may_read_windows(call.task, call.overflow):  # no row is longer
             tokens = min(tokens, rows * self.facts.max_length)
-        return min(tokens, MOST_EXPLAINED) ** 2 if call.task == "explain" else tokens  # computed once for each word
+        return explained_tokens(tokens, call.options.get("by")) if call.task == "explain" else tokens
 
     def add(self, work: Work, key: Hashable, client: str, seconds: float | None) -> None:
         """Queue a request, in parts where it is large; ``seconds``: how long it may wait.

@@ -1,11 +1,14 @@
-"""Tasks that show what a model does: attention, which words moved a prediction, a map of texts. No torch."""
+"""Tasks that show what a model does: attention, which words moved a prediction, a map of texts.
+
+None needs torch but integrated gradients.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,16 +19,22 @@ from bertkit.errors import CheckpointError, InputError, LongTextError, needs_ber
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline
 from bertkit.insight.occlusion import ExplainedPipeline, occlusion
 from bertkit.insight.projection import project
+from bertkit.system.console import quiet
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.weights.checkpoint_weights import ModelWeights
 from bertkit.weights.encoder_weights import EncoderWeights
 from bertkit.weights.plain_attention import attention_of, why_no_plain_attention
 
+if TYPE_CHECKING:
+    from bertkit.insight.explanation import Explainer
+
 #: Most tokens of a text whose attention is shown: its numbers grow with the square.
 MOST_ATTENDED = 256
 #: Most tokens of a text that is explained: it is computed once for each word.
 MOST_EXPLAINED = 128
+#: About how many texts are computed for gradients, there and back, besides one without each word.
+TEXTS_OF_GRADIENTS = 96
 
 
 def pieces_of(tokenizer: PreTrainedTokenizer, text: str, pair: str | None = None, **options: Any) -> list[Any]:
@@ -111,9 +120,51 @@ def explanation(
 ) -> dict[str, Any]:
     """Which words of a text or a pair moved a label, a tag or an answer."""
     text, pair = item
-    trained = pipe.decision.get("max_length") or pipe.max_length
-    limit = min(trained, pipe.max_length, MOST_EXPLAINED)
+    limit = _most_explained(pipe)
     return asdict(occlusion(pipe, text or "", pair, label=label, word=word, truncation=cut, max_length=limit))
+
+
+def _most_explained(pipe: ExplainedPipeline) -> int:
+    return min(pipe.decision.get("max_length") or pipe.max_length, pipe.max_length, MOST_EXPLAINED)
+
+
+def explained_tokens(tokens: int, by: str | None) -> int:
+    """About how many tokens are computed to explain a text of so many."""
+    read = min(tokens, MOST_EXPLAINED)
+    return read * (read + (TEXTS_OF_GRADIENTS if by == "gradients" else 0))
+
+
+class Gradients:
+    """Explanations by integrated gradients, of a model that torch reads when they are first asked for."""
+
+    def __init__(self, path: Path, device: Any) -> None:
+        self._path, self._device = path, device
+        self._explainer: Explainer | None = None
+        self._reading = ForkSafeLock()
+
+    def of(
+        self,
+        pipe: ExplainedPipeline,
+        item: Sequence[str | None],
+        *,
+        cut: bool,
+        label: str | None = None,
+        word: int | str | None = None,
+    ) -> dict[str, Any]:
+        """As :func:`explanation`, in logits, with occlusion beside them; ``pipe`` is what answers elsewhere."""
+        text, pair = item
+        how: Any = {"label": label, "word": word, "truncation": cut, "max_length": _most_explained(pipe)}
+        with quiet():
+            found = self._read().explain(text or "", pair, **how).to_dict()
+        return {name: value for name, value in found.items() if name not in ("task", "text", "text_pair")}
+
+    def _read(self) -> Explainer:
+        with self._reading, needs_bertkit("an explanation by gradients"):
+            if self._explainer is None:
+                from bertkit.insight.explanation import Explainer
+
+                self._explainer = Explainer(self._path, device=self._device)
+            return self._explainer
 
 
 def text_map(pipe: FeatureExtractionPipeline, item: Mapping[str, Any], keywords: Mapping[str, Any], method: Any) -> Any:

@@ -30,7 +30,7 @@ from bertkit.inference.pipelines import METHODS, TASKS, Entry, infer_task, metho
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.redaction import redact
 from bertkit.server.calls import Overflow, Task
-from bertkit.server.inside import Attention, explanation, pieces_of, text_map
+from bertkit.server.inside import Attention, Gradients, explained_tokens, explanation, pieces_of, text_map
 from bertkit.server.items import is_truncated, num_characters, num_rows, pair_of, without_notes
 from bertkit.server.model_tasks import OF_ENCODERS, OF_HEADS, OF_TOKENIZERS, PIPELINES, beyond_one_window, reading
 from bertkit.server.shared_engine import SharedEngine
@@ -141,6 +141,10 @@ class OpenModel:
     @cached_property
     def _attention(self) -> Attention:
         return Attention(self.path, self.engine.model_class, self.config, self.tokenizer)
+
+    @cached_property
+    def _gradients(self) -> Gradients:
+        return Gradients(self.path, self._computing["device"])
 
     @property
     def config(self) -> Any:
@@ -315,8 +319,7 @@ class OpenModel:
             values = [list(map(asdict, _chunks(pipe, item, keywords))) for item in items]
             return self._with_lengths(values, items, task, options)
         if task == "explain":
-            values = [explanation(pipe, item, cut=overflow == "truncate", **options) for item in items]
-            return self._with_lengths(values, items, task, options)
+            return self._with_lengths(self._explained(pipe, items, overflow, **options), items, task, options)
         if task == "map":
             method = keywords.pop("method")
             return self._with_lengths([text_map(pipe, item, keywords, method) for item in items], items, task, options)
@@ -333,6 +336,19 @@ class OpenModel:
             found = [matrix[0] for matrix in found]
         results = self._with_lengths(found, items, task, options)
         return results if beyond is None else replace(results, truncated=beyond)
+
+    def _explained(
+        self, pipe: Any, items: Sequence[Any], overflow: Overflow | None, by: str = "occlusion", **options: Any
+    ) -> list[Any]:
+        cut = overflow == "truncate"
+        if by == "occlusion":
+            return [explanation(pipe, item, cut=cut, **options) for item in items]
+        if self.heads:
+            raise InputError("a model of several heads is explained by occlusion only")
+        with self._lock:
+            values = [self._gradients.of(pipe, item, cut=cut, **options) for item in items]
+        self._notes.lengths += [explained_tokens(len(self.tokenizer(*item)["input_ids"]), by) for item in items]
+        return values
 
     def _text_of(self, item: list[Any]) -> Any:
         """The text of a list of ids; a list of texts stays what it is."""

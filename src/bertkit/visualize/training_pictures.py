@@ -76,7 +76,7 @@ def compare_curves(runs: Mapping[str, Mapping[str, Curve]]) -> Figure:
             axes.set_ylim(low - _MARGIN * (high - low), high + _MARGIN * (high - low))
         axes.set_title(_LABELS.get(name, name.replace("_per_s", " per second").replace("_", " ")), fontsize=10)
         axes.set_xlabel("optimizer step", fontsize=8)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params(axis="x", integer=True)
         axes.tick_params(labelsize=8)
     if len(runs) > 1:
         lines, labels = max((axes.get_legend_handles_labels() for axes in figure.axes), key=lambda found: len(found[1]))

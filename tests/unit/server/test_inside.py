@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from bertkit.insight import projection
 from bertkit.insight.attention_reader import AttentionReader
 from bertkit.insight.occlusion import occlusion
 from bertkit.server import inside
+from bertkit.visualize import explain
 from server_helpers import ask, save_models, serving
 
 TEXTS = ["a good film", "a great film", "the dull end", "a bad scene"]
@@ -116,6 +118,30 @@ def test_explanations_of_a_tag_and_of_an_answer(server: Any) -> None:
     assert ask(server.address, "/v1/explain", {**body, "label": "film was"}).results["label"] == "film was"
     assert ask(server.address, "/v1/explain", {**body, "label": "scene"}).status == 422
     assert ask(server.address, "/v1/explain", {**body, "input": "a film"}).status == 422
+
+
+def test_an_explanation_by_gradients(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for model, texts in (("labels", ["the film is great", "a dull end"]), ("answers", ["is it good", "the film was"])):
+        expected = explain(*texts, model=server.folder / model).to_dict()
+        body = {"model": model, "input": texts, "by": "gradients"}
+        reply = ask(server.address, "/v1/explain", body)
+        assert set(reply.results) == expected.keys() - {"task", "text", "text_pair", "truncated"}
+        assert (reply.results["label"], reply.results["steps"]) == (expected["label"], expected["steps"])
+        for name in ("gradients", "occlusion"):
+            numbers = [word[name] for word in expected["words"]]
+            assert [word[name] for word in reply.results["words"]] == pytest.approx(numbers, abs=1e-5)
+        assert reply.body["usage"]["tokens"] > 96 * len(expected["words"])
+    assert ask(server.address, "/v1/explain", {**body, "label": "scene"}).status == 422
+    body = {"model": "tags", "input": "the film is great", "word": "great", "by": "gradients"}
+    for name in ("explanation", "explained_text", "attributions"):
+        monkeypatch.delitem(sys.modules, f"bertkit.insight.{name}")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    without = ask(server.address, "/v1/explain", body)
+    assert without.status == 501
+    assert "gradients needs 'torch'" in without.body["error"]["message"]
+    assert ask(server.address, "/v1/explain", {**body, "by": "occlusion"}).status == 200
+    monkeypatch.undo()
+    assert ask(server.address, "/v1/explain", body).results["word"] == 3
 
 
 def test_a_map(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:

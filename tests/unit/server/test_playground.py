@@ -23,6 +23,7 @@ in_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 FOLDER = files("bertkit.server.playground")
 #: Of the page: the result of the tab that is open.
 RESULT = "document.querySelector('.result')"
+METHOD = "document.querySelector('.ask select[name=by]')"
 #: What a tab shows of its example, for the tiny models: by task, a part of the text of its result.
 SHOWN = {
     "classify": "Labels by probability",
@@ -235,6 +236,28 @@ def test_failures_and_what_was_cut_are_said(address: str, tmp_path: Path) -> Non
         ran(page)
         assert page.value("document.querySelectorAll('.same b').length") == 0
         page.problems = [each for each in page.problems if "status of 422" not in each]
+        check_quiet(page, address)
+
+
+@pytest.mark.campaign
+@in_browser
+@pytest.mark.slow
+def test_explained_by_gradients(address: str, tmp_path: Path) -> None:
+    with browser(tmp_path / "profile") as page:
+        opened(page, address, width=360)
+        choose(page, "#models", "labels")
+        choose(page, ".tasks", "explain")
+        write_fields(page, "explain")
+        page.value(f"{METHOD}.value = 'gradients'; {METHOD}.dispatchEvent(new Event('input', {{ bubbles: true }}))")
+        page.press("Control+Enter")
+        text = ran(page)
+        assert "The gradients add up to the difference with an error of" in text
+        assert "Drop of the logit without it" in text
+        assert page.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        curl, python, _ = page.value("[...document.querySelectorAll('.same code')].map((code) => code.textContent)")
+        found = ask(address, "/v1/explain", json.loads(shlex.split(curl)[-1])).results
+        assert f"has the logit {found['score']:.3f}" in text
+        assert python.startswith("# Needs torch.\nfrom bertkit.visualize import explain")
         check_quiet(page, address)
 
 

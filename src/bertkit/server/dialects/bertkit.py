@@ -274,7 +274,7 @@ def _attention(asked: Asked) -> Planned:
 
 def _explain(asked: Asked) -> Planned:
     body: Explain = asked.body
-    return _inside(asked, "explain", "words", ("start", "end"), {"label": body.label, "word": body.word})
+    return _inside(asked, "explain", "words", ("start", "end"), {"label": body.label, "word": body.word, "by": body.by})
 
 
 def _map(asked: Asked) -> Planned:

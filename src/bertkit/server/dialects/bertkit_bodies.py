@@ -332,7 +332,10 @@ class Attention(Common):
 
 
 class Explain(Common):
-    """Which words moved a label, a tag or an answer: how much its probability drops without each of them."""
+    """Which words moved a label, a tag or an answer: how much its probability drops without each of them.
+
+    By gradients: integrated gradients of its logit, and beside them how much the logit drops. They need torch.
+    """
 
     input: Annotated[
         str | Pair, Field(description="for an answer its question and the context", examples=["A film to remember."])
@@ -346,6 +349,7 @@ class Explain(Common):
             description="whose tag is explained, as it is written or by its number from 1; by default the surest tag"
         ),
     ] = None
+    by: Annotated[Literal["occlusion", "gradients"], Field(description="gradients need torch")] = "occlusion"
     overflow: Reading = None
     unit: Places = "codepoint"
 

@@ -73,6 +73,22 @@ _EXPLANATION = _object(
     words=_array(_WORD),
     word=_or_null(_COUNT),
 )
+_GRADIENTS = _object(
+    label=_STRING,
+    predicted=_STRING,
+    probability=_or_null(_NUMBER),
+    score=_NUMBER,
+    baseline=_STRING,
+    baseline_score=_NUMBER,
+    steps=_COUNT,
+    completeness_error=_NUMBER,
+    complete=_BOOLEAN,
+    agreement=_or_null(_NUMBER),
+    words=_array(
+        _object(text=_STRING, start=_COUNT, end=_COUNT, second=_BOOLEAN, gradients=_NUMBER, occlusion=_NUMBER)
+    ),
+    word=_or_null(_COUNT),
+)
 _MAP = _object(
     True,
     places=_array(_VECTOR),
@@ -100,7 +116,7 @@ _RESULTS: Mapping[str, Schema] = {
     "search": _array(_object(index=_STRING, by=_STRING, hits=_array(_object(True, text=_STRING, score=_NUMBER)))),
     "analyze": _array({"type": "object"}),
     "attention": _ATTENTION,
-    "explain": _EXPLANATION,
+    "explain": _any(_EXPLANATION, _GRADIENTS),
     "map": _MAP,
 }
 #: What the fields of a classification are beside its results: only where the model has labels to choose from.

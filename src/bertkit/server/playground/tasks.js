@@ -283,17 +283,25 @@ export const TASKS = {
   explain: {
     title: "Explain",
     about: (model) => `Which words moved the ${PREDICTED[kindOf(model)]}? Each is hidden in turn, and ${kindOf(model) === "tag" ? "the word is tagged" : kindOf(model) === "answer" ? "the answer is scored" : "the label is scored"} again.`,
-    fields: (model) => [...EXPLAINED[kindOf(model)](model), LONG],
+    fields: (model) => [
+      ...EXPLAINED[kindOf(model)](model),
+      { name: "by", label: "Method", kind: "choice", choices: [["occlusion", "Occlusion"], ["gradients", "Integrated gradients (need torch on the server)"]] },
+      LONG,
+    ],
     examples: (model) => TASKS[kindOf(model)].examples(model).map(({ input, pair, question, context }) =>
       question ? { input: question, pair: context } : { input, ...(pair === undefined ? {} : { pair }) }),
     body: (values) => ({
       input: given(values),
       ...(values.label ? { label: values.label } : {}),
       ...(values.word ? { word: values.word } : {}),
+      ...(values.by === "gradients" ? { by: values.by } : {}),
       ...overflow(values),
     }),
-    python: (source, values, model) =>
-      [
+    python: (source, values, model) => values.by === "gradients"
+      ? `${NEEDS_TORCH}${imported("bertkit.visualize", "explain", [values.input, values.pair].filter(Boolean), {
+        model: source, label: values.label || null, word: values.word || null, ...cut(values),
+      })}`
+      : [
         "from bertkit import pipeline",
         "from bertkit.insight.occlusion import occlusion",
         "",

@@ -109,7 +109,7 @@ export function answers(context, found) {
 }
 
 /** The words of a text, each with how far it moved a score: blue and a line for, orange and dashes against. */
-export function moved(texts, { words }) {
+export function moved(texts, words) {
   const most = Math.max(...words.map((word) => Math.abs(word.drop)), 1e-9);
   return texts.filter(Boolean).map((text, which) => {
     const parts = [];
@@ -129,21 +129,29 @@ export function moved(texts, { words }) {
 }
 
 export function explanation(texts, found) {
-  const most = Math.max(...found.words.map((word) => Math.abs(word.drop)), 1e-9);
-  const ordered = [...found.words].sort((a, b) => Math.abs(b.drop) - Math.abs(a.drop));
-  const rows = ordered.map((word) => [
+  const gradients = "baseline" in found;
+  const words = gradients ? found.words.map((word) => ({ ...word, drop: word.gradients })) : found.words;
+  const most = Math.max(...words.map((word) => Math.abs(word.drop)), 1e-9);
+  const rows = [...words].sort((a, b) => Math.abs(b.drop) - Math.abs(a.drop)).map((word) => [
     word.text,
     bar(Math.abs(word.drop) / most, word.drop < 0 ? "against" : ""),
     signed(word.drop),
-    share(word.score),
+    gradients ? signed(word.occlusion) : share(word.score),
   ]);
   const of = found.word === null || found.word === undefined ? "" : ` of “${found.words[found.word].text}”`;
   const how = found.hidden_by === "mask" ? "masked" : "left out, because the model has no mask";
+  const said = gradients
+    ? ` has the logit ${found.score.toFixed(3)}, and ${found.baseline_score.toFixed(3)} with ${found.baseline} in place of all words. ` +
+      `The gradients add up to the difference with an error of ${(100 * found.completeness_error).toFixed(2)} %.`
+    : ` has the score ${share(found.score)}. Each word was ${how} in turn.`;
+  const columns = gradients ? ["Gradients", "Drop of the logit without it"] : ["Drop of the score", "Score without it"];
   return [
-    element("p", {}, element("b", {}, found.label), `${of} has the score ${share(found.score)}. Each word was ${how} in turn.`),
-    ...moved(texts, found),
-    element("p", { class: "quiet" }, "Blue, solid line: the score drops without the word. Orange, dashed line: it rises."),
-    table("Words, the strongest first", ["Word", "", "Drop of the score", "Score without it"], rows),
+    element("p", {}, element("b", {}, found.label), `${of}${said}`),
+    ...moved(texts, words),
+    element("p", { class: "quiet" }, gradients
+      ? "Blue, solid line: the word speaks for it. Orange, dashed line: against it."
+      : "Blue, solid line: the score drops without the word. Orange, dashed line: it rises."),
+    table("Words, the strongest first", ["Word", "", ...columns], rows),
   ];
 }
 
