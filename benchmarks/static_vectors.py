@@ -7,7 +7,8 @@ and vectors distilled by either score the same on STS-B (dev).
 
 Then the speed on the same ragged texts and the same cores, everything from texts to vectors, each with its own
 tokenizer: the systems alternate within each round; ratios are computed within each round and their median is reported.
-Without model2vec (pip install 'model2vec[distill]') it is left out. --words and --theirs are folders that were distilled before.
+Without model2vec (pip install 'model2vec[distill]') it is left out. --words and --theirs are folders that were
+distilled before.
 """
 
 from __future__ import annotations
