@@ -500,7 +500,7 @@ def report(
         lines += ["| clients | " + " | ".join(names) + " |", "|--:|" + "--:|" * len(names)]
         for clients in [clients for its, clients in cases(given.clients) if its == kind]:
             loads = [medians[kind, clients, name] for name in names]
-            cells = [f"{load.rate:,.0f} ({load.p50:.1f}, {load.p99:.1f})" for load in loads]
+            cells = [f"{load.rate:,.{load.rate < 10:d}f} ({load.p50:.1f}, {load.p99:.1f})" for load in loads]
             lines.append(f"| {clients} | " + " | ".join(cells) + " |")
     client = statistics.median(load.client for load in medians.values())
     failed = sum(load.failed for loads in found.values() for load in loads)
