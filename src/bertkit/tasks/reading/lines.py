@@ -7,6 +7,7 @@ import io
 import lzma
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -46,8 +47,10 @@ def check_file(path: Path) -> None:
         return
     if path.exists():
         raise DataError(f"{path} is not a file{'; give one of the files in it' if path.is_dir() else ''}")
-    beside = islice(path.parent.iterdir(), MAX_BESIDE) if path.parent.is_dir() else ()
-    raise DataError(f"{path} does not exist{did_you_mean(path.name, sorted(entry.name for entry in beside))}")
+    beside: list[str] = []
+    with suppress(OSError):  # there is no such folder, or it may not be read
+        beside = sorted(entry.name for entry in islice(path.parent.iterdir(), MAX_BESIDE))
+    raise DataError(f"{path} does not exist{did_you_mean(path.name, beside)}")
 
 
 def check_encoding(encoding: str | None) -> None:
