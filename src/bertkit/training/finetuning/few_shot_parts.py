@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import cast
 
 import numpy as np
-from safetensors.numpy import save
 
+from bertkit.checkpoints.safetensors_format import write_arrays
 from bertkit.ragged import Flags, Floats, Ints, Ragged, concatenate
-from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import quiet, say
 from bertkit.system.interrupts import Interrupted
 from bertkit.tasks import TextTask
@@ -79,9 +78,7 @@ class HeldOut:
             advice = self.job.run.how_to_resume
             reason = f"stopped while methods were compared; finished parts are kept. {advice}"
             raise Interrupted(reason, stop.signum) from None
-        file.parent.mkdir(exist_ok=True)
-        by_rows = np.ascontiguousarray(found)  # its bytes are written as they lie
-        write_atomically(file, save({"vectors": by_rows}))
+        write_arrays(file, {"vectors": found})
         return found
 
     def _predicted(self, method: str, fold: int) -> Floats:
