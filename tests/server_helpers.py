@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+
+import pytest
 
 from bertkit import (
     BertForMaskedLM,
@@ -20,8 +24,11 @@ from bertkit import (
     BertForTokenClassification,
     BertModel,
 )
+from bertkit.server import batcher as batcher_module
 from bertkit.server.app import ServerApp
+from bertkit.server.calls import Answer
 from bertkit.server.running import in_thread
+from bertkit.server.service import Service
 from bertkit.server.settings import ServeSettings
 from pipeline_helpers import save_tiny
 
@@ -103,3 +110,39 @@ def lines_of(reply: Reply) -> list[Any]:
     assert reply.status == 200, reply.body
     assert reply.headers["content-type"] == "application/x-ndjson"
     return [json.loads(line) for line in reply.body.splitlines()]
+
+
+@contextmanager
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """No batch is computed before the event is set; at the end it is."""
+    computed, may_go_on = batcher_module.Batcher._computed, threading.Event()
+
+    def waiting(self: Any, batch: Any) -> Any:
+        assert may_go_on.wait(60)
+        return computed(self, batch)
+
+    monkeypatch.setattr(batcher_module.Batcher, "_computed", waiting)
+    try:
+        yield may_go_on
+    finally:
+        may_go_on.set()
+
+
+def with_service(
+    folder: Path, names: tuple[str, ...], use: Callable[[Service], Awaitable[None]], **settings: Any
+) -> None:
+    """Use a service in an event loop of its own."""
+    service = Service(ServeSettings(models=tuple(save_models(folder, names)), log="none", precision="fp32", **settings))
+    assert service.models.load_all()
+
+    async def run() -> None:
+        await use(service)
+
+    try:
+        asyncio.run(run())
+    finally:
+        assert service.models.stop(20)
+
+
+def itself(answer: Answer) -> Answer:
+    return answer

@@ -196,6 +196,9 @@ class Batcher:
             if self._trace is not None and batch:
                 waited = {entry.payload.work: (entry.payload.work.span, entry.arrived) for entry in batch}
                 self._trace(self.facts.name, list(waited.values()), begun, ended, sum(each.tokens for each in batch))
+            for entry in (*taken.batch, *taken.dropped, *taken.expired):
+                if entry.payload.work.over:
+                    entry.payload.work.entries = []  # they know their work: of a cycle only the collector could be rid
 
     def _outcomes(self, batch: Sequence[Entry[Part]], begun: float) -> list[tuple[Work, Outcome]]:
         """What becomes of the requests whose last part, or a part that failed, is in a batch."""

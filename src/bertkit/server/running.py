@@ -17,6 +17,7 @@ from typing import Any
 from bertkit.errors import ResourceError, require
 from bertkit.server.app import ServerApp
 from bertkit.server.calls import ModelFacts
+from bertkit.system.cyclic_garbage import collect_for_a_server, collect_if_due
 
 #: Requests that may stand in the system's line to be accepted.
 _BACKLOG = 4096
@@ -93,9 +94,10 @@ def run(app: ServerApp, listening: Sequence[socket.socket], ready: Callable[[], 
     ready: called once, when all models are loaded, or could not be.
     """
     server = uvicorn_server(app)
+    collect_for_a_server()
 
     async def serve() -> None:
-        telling = asyncio.ensure_future(_tell(app, ready))
+        background = [asyncio.ensure_future(each) for each in (_tell(app, ready), _collect_when_idle(app))]
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, partial(_stop, app, server))
@@ -107,7 +109,8 @@ def run(app: ServerApp, listening: Sequence[socket.socket], ready: Callable[[], 
         try:
             await server.serve(sockets=list(listening))
         finally:
-            telling.cancel()
+            for task in background:
+                task.cancel()
 
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(serve())
@@ -123,6 +126,13 @@ async def _tell(app: ServerApp, ready: Callable[[], None]) -> None:
     while not app.service.models.settled:
         await asyncio.sleep(0.02)
     ready()
+
+
+async def _collect_when_idle(app: ServerApp) -> None:
+    while True:
+        await asyncio.sleep(1.0)
+        if not app.service.open_requests:
+            collect_if_due()
 
 
 @contextlib.contextmanager

@@ -32,6 +32,8 @@ _UNHASHABLE = (list, dict)
 _SEARCHES = 8
 #: Seconds between two tries to get a request into a full queue.
 PAUSE = 0.02
+#: Answers that are handed out before the event loop looks for new requests again; each is written in its turn.
+_AT_ONCE = 16
 
 
 class Service:
@@ -283,13 +285,16 @@ def _post(outcomes: Sequence[tuple[Work, Outcome]]) -> None:
         return
     loop = outcomes[0][0].waiter.get_loop()
     try:
-        loop.call_soon_threadsafe(_deliver, outcomes)
+        loop.call_soon_threadsafe(_deliver, loop, outcomes)
     except RuntimeError:  # the loop is closed: nobody waits any more
         return
 
 
-def _deliver(outcomes: Sequence[tuple[Work, Outcome]]) -> None:
-    for work, outcome in outcomes:
+def _deliver(loop: asyncio.AbstractEventLoop, outcomes: Sequence[tuple[Work, Outcome]]) -> None:
+    """Hand out the first outcomes, and the others after what else the loop has to do: it would stand still for long."""
+    if len(outcomes) > _AT_ONCE:
+        loop.call_soon(_deliver, loop, outcomes[_AT_ONCE:])
+    for work, outcome in outcomes[:_AT_ONCE]:
         future = work.waiter
         if future.done():
             continue

@@ -8,6 +8,10 @@ from collections.abc import Iterator, Mapping
 
 #: More objects than the imports of any command create (those of torch: some 330,000).
 START_UP_OBJECTS = 400_000
+#: New objects until the youngest are collected, such collections until the next older are, and these until all are.
+SERVER_THRESHOLDS = 1_000, 2, 500
+#: Collections of younger objects after which a server that has nothing to do collects all.
+DUE = 10
 
 
 @contextlib.contextmanager
@@ -28,3 +32,20 @@ def no_collection_at_start_and_end() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
+
+
+def collect_for_a_server() -> None:
+    """End the start of a command that answers requests for long: its collections are short from now on.
+
+    What there is now is left out. A full collection takes .1 s and more where many requests wait, and stops all
+    threads; so it is left to :func:`collect_if_due`, unless that finds no time for long.
+    """
+    gc.freeze()
+    gc.collect(0)  # of nothing; after it the threshold is the usual one, or the first would scan START_UP_OBJECTS
+    gc.set_threshold(*SERVER_THRESHOLDS)
+
+
+def collect_if_due() -> None:
+    """A full collection, if enough collections of younger objects came before it. To be called when nobody waits."""
+    if gc.get_count()[2] >= DUE:
+        gc.collect()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,51 +12,14 @@ import pytest
 
 from bertkit import pipeline
 from bertkit.server import batcher as batcher_module
-from bertkit.server.calls import Answer, Call
+from bertkit.server.calls import Call
 from bertkit.server.failures import Failure
 from bertkit.server.parts import Piece, cut
 from bertkit.server.service import Service
-from bertkit.server.settings import ServeSettings
-from server_helpers import ask, save_models, serving
+from server_helpers import ask, held, itself, save_models, serving, with_service
 
 PARAGRAPH = "the man went to the bank of the river , and the film was good . " * 2
 PARAGRAPHS = [f"{number} {PARAGRAPH}" for number in range(256)]
-
-
-@contextmanager
-def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """No batch is computed before the event is set; at the end it is."""
-    computed, may_go_on = batcher_module.Batcher._computed, threading.Event()
-
-    def waiting(self: Any, batch: Any) -> Any:
-        assert may_go_on.wait(60)
-        return computed(self, batch)
-
-    monkeypatch.setattr(batcher_module.Batcher, "_computed", waiting)
-    try:
-        yield may_go_on
-    finally:
-        may_go_on.set()
-
-
-def with_service(
-    folder: Path, names: tuple[str, ...], use: Callable[[Service], Awaitable[None]], **settings: Any
-) -> None:
-    """Use a service in an event loop of its own."""
-    service = Service(ServeSettings(models=tuple(save_models(folder, names)), log="none", precision="fp32", **settings))
-    assert service.models.load_all()
-
-    async def run() -> None:
-        await use(service)
-
-    try:
-        asyncio.run(run())
-    finally:
-        assert service.models.stop(20)
-
-
-def itself(answer: Answer) -> Answer:
-    return answer
 
 
 def order_of_answers(folder: Path, monkeypatch: pytest.MonkeyPatch, *, one_client: bool = False) -> list[str]:

@@ -1,0 +1,78 @@
+"""What would hold up the event loop of a server: many answers at once, and garbage that only the collector finds."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from pathlib import Path
+
+import pytest
+
+from bertkit.server import service as service_module
+from bertkit.server.calls import Call
+from bertkit.server.parts import Work
+from bertkit.server.service import Service
+from server_helpers import ask, held, itself, save_models, serving, with_service
+
+
+def most_answers_between_turns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Of 100 answers of one batch, how many are handed out without another coroutine having its turn."""
+    found: list[int] = []
+
+    async def use(service: Service) -> None:
+        turns = 0
+
+        async def taking_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        with held(monkeypatch) as may_go_on:
+            texts = [f"a good film {number}" for number in range(101)]
+            sent = [service.submit(Call(task="embed", items=[text]), itself) for text in texts]
+            other = asyncio.ensure_future(taking_turns())
+            at: list[int] = []
+            for future in sent[1:]:  # the first may be a batch of its own
+                future.add_done_callback(lambda _: at.append(turns))
+            may_go_on.set()
+            await asyncio.gather(*sent)
+            other.cancel()
+        found.append(max(map(at.count, at)))
+
+    with_service(folder, ("vectors",), use)
+    return found[0]
+
+
+def test_answers_of_a_batch_leave_room_for_other_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = service_module._AT_ONCE
+    assert most_answers_between_turns(tmp_path / "slices", monkeypatch) <= at_once
+    monkeypatch.setattr(service_module, "_AT_ONCE", 1_000)  # as a control
+    assert most_answers_between_turns(tmp_path / "whole", monkeypatch) > 2 * at_once
+
+
+def calls_alive() -> int:
+    """Calls that the server has not forgotten."""
+    return sum(isinstance(each, Work) for each in gc.get_objects())
+
+
+def test_what_is_over_is_gone_without_the_collector(tmp_path: Path) -> None:
+    models = save_models(tmp_path, ("vectors",))
+    with serving(*models, precision="fp32", max_batch_tokens=64) as (_, address):
+        gc.collect()
+        gc.disable()
+        others = calls_alive()
+        try:
+            for number in range(10):
+                text = f"a good film {number}"
+                assert ask(address, "/v1/embed", {"input": text}).status == 200
+                assert ask(address, "/v1/embed", {"input": [text] * 20}).status == 200, "in parts"
+                assert ask(address, "/v1/embed", {"input": [text * 200], "overflow": "error"}).status == 422
+                assert ask(address, "/v1/embed", {"input": text, "timeout": 0.001}).status in (200, 504)
+            end = time.monotonic() + 20
+            while calls_alive() > others + 4:  # a worker knows those of its last batch
+                assert time.monotonic() < end, calls_alive()
+                time.sleep(0.05)
+        finally:
+            gc.enable()
