@@ -2,10 +2,10 @@
 
     python benchmarks/host_path.py
 
-The engine, as it serves a GPU: packs of 32,768 tokens, pooled by :func:`bertkit.model.pooling.pool_segments`, scaled to
-length 1, windows of 2,048 texts put back in the order of the input. The encoder gives the first rows of one array, so
-that what is measured is what a card would wait for; but here the CPU pools too. Processor time of one thread, because
-others may use the machine.
+The engine, as it serves a GPU: packs of 32,768 tokens, a vector for each row, scaled to length 1, windows of 2,048
+texts put back in the order of the input. The encoder gives the first rows of one array, so that what is measured is
+what a card would wait for. It is measured twice: as with a card, which pools itself, and pooled by the CPU with
+:func:`bertkit.model.pooling.pool_segments`. Processor time of one thread, because others may use the machine.
 """
 
 from __future__ import annotations
@@ -36,18 +36,21 @@ GOAL = 150_000
 
 
 class NoEncoder:
-    """The back-end of a GPU without the GPU: constant vectors of tokens, pooled as there."""
+    """The back-end of a GPU without the GPU: constant vectors of rows, or of tokens, which it pools as there."""
 
     config, model_class, model, place, dtype = None, "BertModel", None, "cpu", "float32"
     max_tokens = MAX_TOKENS_PER_DEVICE_BATCH
     packs_ahead = 1
 
-    def __init__(self) -> None:
+    def __init__(self, pools: bool) -> None:
+        self.pools = pools
         self.hidden_TD = torch.randn(self.max_tokens, WIDTH, generator=torch.Generator().manual_seed(0))
 
     def compute(self, pack: Pack, wanted: Wanted) -> Values:
         """The mean of the vectors of each row's tokens."""
         assert wanted.pooling == ("mean",)
+        if not self.pools:
+            return {"last_hidden_state": self.hidden_TD[: len(pack.lengths)].numpy()}
         layout = Layout(pack.lengths)
         pooled_BD = pool_segments(self.hidden_TD[: len(pack.ids)], layout, "mean", wanted.skipped)
         return {"last_hidden_state": pooled_BD.numpy()}
@@ -67,9 +70,9 @@ def some_texts(count: int, seed: int = 0) -> Ragged:
     return Ragged(ids, boundaries_of(sizes), np.zeros(len(ids), np.int8), sizes)
 
 
-def embedded(rows: Ragged, window: int = TEXTS.items, backend: NoEncoder | None = None) -> Floats:
+def embedded(rows: Ragged, backend: NoEncoder, window: int = TEXTS.items) -> Floats:
     """Unit vectors of all rows, window by window, as :meth:`bertkit.SentenceEncoder.encode` makes them."""
-    engine = InferenceEngine(backend or NoEncoder())  # type: ignore[arg-type]
+    engine = InferenceEngine(backend)  # type: ignore[arg-type]
     parts = SentenceParts(SentenceConfig(steps=(Normalize(),)), ({},))
     wanted = Wanted(("last_hidden_state",), parts.config.pooling)
 
@@ -93,21 +96,24 @@ def measure(rounds: int = 3) -> Iterator[dict[str, Any]]:
     """Texts a second of one thread, the best of some rounds, and whether it is enough."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
+    rows, few = some_texts(NUM_TEXTS), some_texts(5_000)
+    seconds: dict[bool, list[float]] = {False: [], True: []}
     try:
-        rows = some_texts(NUM_TEXTS)
-        embedded(some_texts(5_000))  # warm
-        seconds = []
-        for _ in range(rounds):
-            start = time.process_time()
-            embedded(rows)
-            seconds.append(time.process_time() - start)
+        for pools, found in seconds.items():
+            backend = NoEncoder(pools)
+            embedded(few, backend)  # warm
+            for _ in range(rounds):
+                start = time.process_time()
+                embedded(rows, backend)
+                found.append(time.process_time() - start)
     finally:
         torch.set_num_threads(before)
-    speed = NUM_TEXTS / min(seconds)
+    speed, pooling = (round(NUM_TEXTS / min(found)) for found in seconds.values())
     yield {
-        "texts_per_s": round(speed),
+        "texts_per_s": speed,
         "goal": GOAL,
-        "seconds": [round(x, 3) for x in seconds],
+        "seconds": [round(x, 3) for x in seconds[False]],
+        "texts_per_s_if_the_cpu_pools": pooling,
         "holds": speed >= GOAL,
     }
 

@@ -30,7 +30,7 @@ class ByIds(host_path.NoEncoder):
     """The vector of a token is that of its id, so that the vector of a text says which one it is."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(pools=True)
         self.num_packs = 0
         self.table_VD = torch.randn(30_000, 8, generator=torch.Generator().manual_seed(1))
 
@@ -41,10 +41,11 @@ class ByIds(host_path.NoEncoder):
 
 
 def test_the_host_s_share_of_embedding_is_computed() -> None:
-    found = host_path.embedded(host_path.some_texts(5_000))
-    assert found.shape == (5_000, host_path.WIDTH)
-    assert found.dtype == np.float32
-    assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+    for pools in (False, True):
+        found = host_path.embedded(host_path.some_texts(5_000), host_path.NoEncoder(pools))
+        assert found.shape == (5_000, host_path.WIDTH)
+        assert found.dtype == np.float32
+        assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
 
 
 def test_the_host_s_share_of_embedding_keeps_the_order_of_the_texts() -> None:
@@ -52,7 +53,7 @@ def test_the_host_s_share_of_embedding_keeps_the_order_of_the_texts() -> None:
     rows = host_path.some_texts(5_000)
     for window in (2_048, 5_000):
         encoder = ByIds()
-        found = host_path.embedded(rows, window, encoder)
+        found = host_path.embedded(rows, encoder, window)
         means = np.stack([encoder.table_VD[torch.from_numpy(ids.astype(np.int64))].mean(0).numpy() for ids in rows])
         expected = means / np.linalg.norm(means, axis=1, keepdims=True)
         assert encoder.num_packs >= 2

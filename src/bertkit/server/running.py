@@ -60,7 +60,7 @@ def listen_apart(host: str, port: int, number: int) -> list[socket.socket]:
 
 
 def uvicorn_server(app: ServerApp) -> Any:
-    """The server of uvicorn for an application."""
+    """The server of uvicorn for an application, with all its modules imported."""
     uvicorn = require("uvicorn", extra="serve", needed_for="bertkit serve")
     from bertkit.server.http.protocol import Connection
 
@@ -78,6 +78,8 @@ def uvicorn_server(app: ServerApp) -> Any:
         backlog=_BACKLOG,
         server_header=False,
     )
+    config.load()
+    config.get_loop_factory()
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext  # which would end the process by the signal in the end
     return server

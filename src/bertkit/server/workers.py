@@ -24,7 +24,7 @@ from bertkit.errors import CheckpointError
 from bertkit.server import log
 from bertkit.server.app import ServerApp
 from bertkit.server.operations.board import Board
-from bertkit.server.running import run
+from bertkit.server.running import run, uvicorn_server
 
 #: Seconds in which a worker may not die twice, or the supervisor waits before it starts another.
 _PAUSE = 1.0
@@ -186,6 +186,7 @@ class Supervisor:
         log.write(self._app.settings, level, message)
 
     def _start_all(self) -> None:
+        uvicorn_server(self._app)  # so that its modules are shared, too
         gc.collect()
         gc.freeze()  # or the collector would write on, and so copy, pages that workers share
         for number in range(self._app.settings.workers):
