@@ -9,7 +9,7 @@ from bertkit.config.adapter_config import AdapterConfig
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
-from bertkit.config.number_formats import Precision
+from bertkit.config.number_formats import Compile, Precision
 from bertkit.errors import ConfigError
 from bertkit.system.validated_settings import Field
 from bertkit.tasks.task_settings import TaskSettings
@@ -38,6 +38,7 @@ NOT_WITH_FEW_SHOT: dict[str, object] = {
     "class_weights": "none",
     "layer_decay": None,
     "max_steps": None,
+    "compile": "auto",
 }
 LORA_FIELDS = ("lora", "lora_targets", "lora_alpha", "lora_dropout", "lora_rank_stabilized")
 
@@ -133,6 +134,9 @@ class FinetuneConfig(TaskSettings):
         "bf16 on a GPU (fp16 on older ones), on a CPU where that is measured to be faster; for the rest fp32, on a GPU "
         "with tf32 products; weights and every evaluation stay fp32",
     )
+    compile: Compile = Field(
+        "auto", description="torch.compile for parts of the layers; auto: on a GPU, if the run is long enough to gain"
+    )
     deterministic: bool = Field(
         False, description="on a GPU, kernels that give the same bits every time, which are slower; a CPU always does"
     )
@@ -167,6 +171,8 @@ class FinetuneConfig(TaskSettings):
             raise ValueError(
                 f"precision {self.precision} cannot be combined with freeze_encoder, which trains only the head"
             )
+        if self.freeze_encoder and self.compile == "on":
+            raise ValueError("compile='on' cannot be combined with freeze_encoder, which trains no layer")
         if self.few_shot and self.precision not in (None, "fp32", "tf32"):
             raise ValueError(f"precision {self.precision} has not been measured with few_shot; leave precision out")
         if self.freeze_encoder and self.layer_decay is not None:
@@ -244,6 +250,8 @@ class FinetuneConfig(TaskSettings):
             raise ConfigError(
                 f"max_length={max_length} but the model has {model.max_input_length} positions; give at most that many"
             )
+        if self.compile == "on" and isinstance(model, EncoderDecoderConfig):
+            raise ConfigError("compile='on' works on the layers of encoders only; leave compile out")
         epochs = self.epochs or self._default_epochs(updates_per_epoch)
         if self.max_steps is not None:
             epochs = math.ceil(self.max_steps / updates_per_epoch)

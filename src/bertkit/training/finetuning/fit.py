@@ -31,6 +31,7 @@ from bertkit.training.finetuning.frozen_encoder import (
 from bertkit.training.trainer.assembly import RunOptions, make_trainer, run_trainer
 from bertkit.training.trainer.batch_plan import EpochPlan, Plan, WholeSteps
 from bertkit.training.trainer.callbacks import AnyTrainer, Callback
+from bertkit.training.trainer.compiling import will_compile
 from bertkit.training.trainer.generators import seed_generators
 from bertkit.training.trainer.loop_options import Progression, Record
 from bertkit.training.trainer.used_words import all_words, only_used_words
@@ -238,6 +239,7 @@ def _trainer(
     assert config.learning_rate is not None, "settings must be resolved"
     assert config.precision is not None, "settings must be resolved"
     num_steps = config.num_steps(parts.plan.steps_per_epoch)
+    device = next(parts.module.parameters()).device
     groups = parameter_groups(
         parts.module,
         weight_decay=config.weight_decay,
@@ -247,12 +249,18 @@ def _trainer(
     original = config.protocol == "original"
     # The 2018 code keeps the last epoch; dev chooses between rates and numbers of epochs, not within a run.
     monitor = workflow.task.main_metric if dev is not None and config.keeps_best_epoch else None
-    loop = options.loop(config, num_steps, config.learning_rate, config.precision)
+    loop = replace(
+        options.loop(config, num_steps, config.learning_rate, config.precision),
+        monitor=monitor,
+        patience=config.patience,
+        compile=will_compile(config.compile, device, config.precision, num_steps, fits=not config.deterministic),
+        deterministic=config.deterministic,
+    )
     return make_trainer(
         parts.module,
         parts.plan,
         config,
-        replace(loop, monitor=monitor, patience=config.patience, deterministic=config.deterministic),
+        loop,
         optimizer=adamw(groups, learning_rate=config.learning_rate, bias_correction=not original),
         schedule=original_schedule(num_steps, warmup=config.warmup) if original else None,
         evaluate=None if dev is None else evaluate,

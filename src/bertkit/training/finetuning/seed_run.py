@@ -115,7 +115,7 @@ SHORT_RUN = (
 )
 #: Settings that the training of a single seed does not depend on.
 _NOT_OF_A_SEED = {"seed", "seeds", "baseline", "checkpoint_every_s", "restarts", "worst", "search", "keep"}
-_NOT_OF_A_SEED |= {"tensorboard", "mlflow", "engine", "workers"}
+_NOT_OF_A_SEED |= {"tensorboard", "mlflow", "engine", "workers", "compile"}
 
 
 @dataclass(frozen=True, slots=True)

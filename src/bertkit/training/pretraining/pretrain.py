@@ -54,7 +54,7 @@ from bertkit.training.pretraining.pretrain_report import Report
 from bertkit.training.pretraining.pretrain_settings import FREE_SETTINGS, PretrainConfig
 from bertkit.training.trainer.assembly import RunOptions, make_trainer, run_trainer
 from bertkit.training.trainer.batch_plan import Plan, Prefetched
-from bertkit.training.trainer.compiling import is_worth_compiling
+from bertkit.training.trainer.compiling import will_compile
 from bertkit.training.trainer.determinism import is_repeatable
 from bertkit.training.trainer.generators import seeded
 from bertkit.training.trainer.loop import Trainer
@@ -242,11 +242,10 @@ def _trainer(
 
 def _compiles(config: PretrainConfig, parallel: Parallel) -> bool:
     """Whether to compile: if asked to, and by itself where a run is long enough on a device that gains."""
-    if config.compile != "auto":
-        return config.compile == "on"
     assert config.precision is not None, "settings must be resolved"
     fits = config.noise is None and not parallel.is_sharded and not config.deterministic
-    return fits and is_worth_compiling(parallel.device, config.precision, config.num_steps, config.max_seconds)
+    steps, seconds = config.num_steps, config.max_seconds
+    return will_compile(config.compile, parallel.device, config.precision, steps, seconds, fits=fits)
 
 
 def _num_workers(config: PretrainConfig, device: torch.device) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from bertkit.config.any_config import AnyConfig, config_class
-from bertkit.config.number_formats import Precision
+from bertkit.config.number_formats import Compile, Precision
 from bertkit.config.presets import preset
 from bertkit.data.examples.denoising import PUBLISHED, Denoising, DenoisingObjective
 from bertkit.data.examples.masking import Unit
@@ -46,7 +46,6 @@ FOR_DENOISING = "noise_density mean_span_length".split()
 
 AnyObjective = Literal[Objective, DenoisingObjective]
 Optimizer = Literal["adamw", "adam-weight-decay", "lamb", "muon"]
-Compile = Literal["auto", "on", "off"]
 Shape = Literal["linear", "polynomial", "trapezoid", "original"]
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from bertkit.config.number_formats import Precision
+from bertkit.config.number_formats import Compile, Precision
 from bertkit.errors import ConfigError
 from bertkit.model.encoder import EncoderLayer
 from bertkit.training.trainer.precision import has_varlen
@@ -26,23 +27,41 @@ _PART = EncoderLayer.after_attention.__name__
 WORTH_STEPS, WORTH_SECONDS = 5_000, 900.0
 
 
-def is_worth_compiling(device: torch.device, precision: Precision, num_steps: int, max_seconds: float | None) -> bool:
-    """Whether a run of so many steps, or seconds, compiles by itself: long ones in 16 bits, on a GPU that can."""
+def will_compile(
+    asked: Compile,
+    device: torch.device,
+    precision: Precision,
+    num_steps: int,
+    max_seconds: float | None = None,
+    *,
+    fits: bool = True,
+) -> bool:
+    """Whether a run of so many steps, or seconds, compiles; ``auto``: if it ``fits``, long runs in 16 bits on a GPU."""
+    if asked != "auto":
+        return asked == "on"
     long = num_steps >= WORTH_STEPS and (max_seconds is None or max_seconds >= WORTH_SECONDS)
-    return long and has_varlen(precision, device) and importlib.util.find_spec("triton") is not None
+    return fits and long and has_varlen(precision, device) and importlib.util.find_spec("triton") is not None
 
 
 @contextmanager
 def compiled(model: nn.Module, *, enabled: bool, backend: str | Callable[..., Any] = "inductor") -> Iterator[None]:
-    """Inside the block the encoder layers of ``model`` run compiled code; afterwards they are unchanged."""
+    """Inside the block the encoder layers of ``model`` run compiled code in training; afterwards they are unchanged.
+
+    Evaluation is not compiled: its weights may be packed, which the compiler cannot read.
+    """
     layers = [module for module in model.modules() if enabled and isinstance(module, EncoderLayer)]
     for layer in layers:
-        setattr(layer, _PART, torch.compile(getattr(layer, _PART), dynamic=True, backend=backend))
+        plain = getattr(layer, _PART)
+        setattr(layer, _PART, partial(_run, layer, torch.compile(plain, dynamic=True, backend=backend), plain))
     try:
         yield
     finally:
         for layer in layers:
             delattr(layer, _PART)  # uncovers the method of the class
+
+
+def _run(layer: EncoderLayer, fast: Callable[..., Any], plain: Callable[..., Any], *inputs: Any) -> Any:
+    return (fast if layer.training else plain)(*inputs)
 
 
 def check_compiling(device: torch.device, *, sharded: bool = False) -> None:

@@ -27,6 +27,7 @@ from bertkit.ragged import Ragged
 from bertkit.tasks import get_task
 from bertkit.tasks.text.workflow import TextWorkflow, class_weights, label_entropy, score_logits, text_logits
 from bertkit.training.finetuning import feature_cache
+from bertkit.training.finetuning import fit as fit_module
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import fit_classifier
 from bertkit.training.finetuning.frozen_encoder import FrozenHead, VectorBatch, freeze_encoder, frozen_vectors
@@ -609,3 +610,37 @@ def test_a_run_is_short_with_fewer_updates_than_usual_and_than_1000(
 ) -> None:
     resolved = FinetuneConfig(**settings).resolved(model=tiny_model().config, num_train_rows=rows)
     assert resolved.is_short(rows) == short
+
+
+# ------------------------------------------------------------------------------------------------- compile
+
+
+@pytest.mark.campaign  # the compiler takes half a minute
+def test_compiled_training_is_the_same_to_rounding() -> None:
+    train, dev = toy_features(48), toy_features(24, seed=1)
+    fits = []
+    torch._dynamo.reset()
+    for asked in ("off", "on"):
+        config = toy_config(epochs=3, batch_size=8, compile=asked)
+        resolved = config.resolved(model=no_dropout().config, num_train_rows=len(train))
+        fits.append(fit_classifier(no_dropout(), toy_task(), train, dev, resolved, seed=0))
+    for name, value in weights(fits[0].model).items():
+        assert torch.allclose(value, weights(fits[1].model)[name], atol=1e-4), name
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0, "something was compiled"
+    ends = [fit.progression.epochs[-1]["dev_loss"] for fit in fits]
+    assert ends[0] == pytest.approx(ends[1], rel=1e-3)
+
+
+def test_what_cannot_be_compiled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings_of_seed(FinetuneConfig(compile="on")) == settings_of_seed(FinetuneConfig()), "may change on resume"
+    for others in ({"freeze_encoder": True}, {"few_shot": True}):
+        with pytest.raises(ConfigError, match="compile='on'"):
+            FinetuneConfig(compile="on", **others)
+    with pytest.raises(ConfigError, match="layers of encoders only"):
+        FinetuneConfig(compile="on").resolved(model=T5Config(), num_train_rows=100)
+    asked: list[bool] = []
+    monkeypatch.setattr(fit_module, "will_compile", lambda *settings, fits: asked.append(fits))
+    for deterministic in (False, True):
+        config = toy_config(epochs=1, deterministic=deterministic).resolved(model=tiny_model().config, num_train_rows=8)
+        fit_classifier(tiny_model(), toy_task(), toy_features(8), None, config, seed=0)
+    assert asked == [True, False]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bertkit.errors import ConfigError
-from bertkit.training.trainer.compiling import check_compiling, compiled, is_worth_compiling
+from bertkit.training.trainer.compiling import check_compiling, compiled, will_compile
 from bertkit.training.trainer.half_weights import half_weights
 from training_helpers import ToyData, no_dropout, tiny_model, toy_trainer
 
@@ -99,7 +99,11 @@ def test_only_long_runs_in_16_bits_compile_by_themselves(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     monkeypatch.setattr("bertkit.training.trainer.precision.varlen_capability", lambda device: capability)
-    assert is_worth_compiling(torch.device("cuda"), precision, num_steps, max_seconds) is expected
+    device = torch.device("cuda")
+    assert will_compile("auto", device, precision, num_steps, max_seconds) is expected
+    assert not will_compile("auto", device, precision, num_steps, max_seconds, fits=False)
+    assert will_compile("on", device, precision, num_steps, max_seconds, fits=False)
+    assert not will_compile("off", device, precision, num_steps, max_seconds)
 
 
 @pytest.mark.campaign
