@@ -108,22 +108,21 @@ class Batcher:
         size = max(1, min(self._max_tokens // PARTS_OF_A_BATCH, most))
         parts = cut(call, lambda item: self.tokens_in(call, item), size, batch)
         now = self._clock()
-        work.entries = []
+        entries: list[Entry[Part]] = []
         for pieces in parts:
             tokens = sum(piece.tokens for piece in pieces)
             if tokens > most:
                 raise _too_large(pieces[0].number, tokens, most)
             read = sum(characters_read(piece.item, call.task, call.options) for piece in pieces)
             deadline = None if seconds is None else now + seconds
-            entry = Entry(Part(work, pieces, read), key, tokens, client, now, deadline, call.bulk, last=False)
-            work.entries.append(entry)
-        work.entries[-1].last = True
-        work.missing = len(work.entries)
+            entries.append(Entry(Part(work, pieces, read), key, tokens, client, now, deadline, call.bulk, last=False))
+        entries[-1].last = True
         with self._changed:
             if self._stopping:
                 raise Failure("not_ready", "the server is shutting down", retry_after=1.0)
-            if not self.queue.offer(*work.entries):
-                raise self.overloaded(sum(entry.tokens for entry in work.entries), call.bulk)
+            if not self.queue.offer(*entries):
+                raise self.overloaded(sum(entry.tokens for entry in entries), call.bulk)
+            work.entries, work.missing = entries, len(entries)
             if not self._threads:
                 self._start()
             self._changed.notify()
@@ -166,7 +165,8 @@ class Batcher:
         with self._changed:
             left = self.queue.drain()
         failure = Failure("not_ready", "the server was shut down before this request was computed", retry_after=1.0)
-        self._post(_ended((entry.payload.work for entry in left), failure))
+        self._post(outcomes := _ended((entry.payload.work for entry in left), failure))
+        _forget_entries(outcomes)
         return not left and not any(thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:
@@ -181,7 +181,8 @@ class Batcher:
                 late = Failure("timeout", "the request waited longer than its timeout, and was not computed")
                 outcomes = _ended((entry.payload.work for entry in taken.expired), late)
                 self.counts.expired += len(outcomes)
-                self.counts.dropped += len(_ended((entry.payload.work for entry in taken.dropped), None))
+                dropped = _ended((entry.payload.work for entry in taken.dropped), None)
+                self.counts.dropped += len(dropped)
                 self._running[threading.get_ident()] = begun
             batch = [entry for entry in taken.batch if not entry.payload.work.over]  # no trace has the others
             try:
@@ -196,9 +197,7 @@ class Batcher:
             if self._trace is not None and batch:
                 waited = {entry.payload.work: (entry.payload.work.span, entry.arrived) for entry in batch}
                 self._trace(self.facts.name, list(waited.values()), begun, ended, sum(each.tokens for each in batch))
-            for entry in (*taken.batch, *taken.dropped, *taken.expired):
-                if entry.payload.work.over:
-                    entry.payload.work.entries = []  # they know their work: of a cycle only the collector could be rid
+            _forget_entries((*outcomes, *dropped))
 
     def _outcomes(self, batch: Sequence[Entry[Part]], begun: float) -> list[tuple[Work, Outcome]]:
         """What becomes of the requests whose last part, or a part that failed, is in a batch."""
@@ -305,6 +304,12 @@ def _ended(works: Iterable[Work], failure: Failure | None) -> list[tuple[Work, O
             work.end()
             outcomes.append((work, failure))
     return outcomes
+
+
+def _forget_entries(outcomes: Iterable[tuple[Work, Outcome]]) -> None:
+    """Called by whoever ended the requests, last. Entries know their request: only the collector frees such a cycle."""
+    for work, _ in outcomes:
+        work.entries = []
 
 
 def _too_large(number: int, tokens: int, most: int) -> Failure:

@@ -133,7 +133,7 @@ async def _tell(app: ServerApp, ready: Callable[[], None]) -> None:
 async def _collect_when_idle(app: ServerApp) -> None:
     while True:
         await asyncio.sleep(1.0)
-        if not app.service.open_requests:
+        if app.service.models.settled and not app.service.open_requests:
             collect_if_due()
 
 

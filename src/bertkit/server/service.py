@@ -32,7 +32,7 @@ _UNHASHABLE = (list, dict)
 _SEARCHES = 8
 #: Seconds between two tries to get a request into a full queue.
 PAUSE = 0.02
-#: Answers that are handed out before the event loop looks for new requests again; each is written in its turn.
+#: Answers that are handed out before the event loop looks for new requests again: each has to be written, too.
 _AT_ONCE = 16
 
 
@@ -115,6 +115,7 @@ class Service:
             raise full from None
         finally:
             self._waiting -= 1
+            full = None  # its traceback knows this frame, which would know it
 
     def submit(
         self, call: Call, render: Callable[[Answer], ReplyT], client: str = "", deadline: float | None = None
@@ -207,6 +208,7 @@ class Service:
         seconds = self._seconds_for(call)
 
         async def searched() -> ReplyT:
+            self.open_requests += 1
             try:
                 async with asyncio.timeout(seconds):
                     embedded = None if vectors is None else await vectors
@@ -215,6 +217,8 @@ class Service:
                 raise Failure("timeout", f"no answer within {seconds:g} seconds") from None
             except Exception as error:
                 raise failure_of(error) from error
+            finally:
+                self.open_requests -= 1
 
         searching = asyncio.ensure_future(searched())
         searching.add_done_callback(_note)
@@ -291,7 +295,7 @@ def _post(outcomes: Sequence[tuple[Work, Outcome]]) -> None:
 
 
 def _deliver(loop: asyncio.AbstractEventLoop, outcomes: Sequence[tuple[Work, Outcome]]) -> None:
-    """Hand out the first outcomes, and the others after what else the loop has to do: it would stand still for long."""
+    """Hand out the first outcomes, and the others after what else the loop has to do, which would have to wait."""
     if len(outcomes) > _AT_ONCE:
         loop.call_soon(_deliver, loop, outcomes[_AT_ONCE:])
     for work, outcome in outcomes[:_AT_ONCE]:

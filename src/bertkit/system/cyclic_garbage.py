@@ -1,4 +1,4 @@
-"""Keeps Python's garbage collector out of the start-up and the exit of a command."""
+"""Keeps Python's garbage collector out of the start-up and the exit of a command, and out of a server's answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def collect_for_a_server() -> None:
     """End the start of a command that answers requests for long: its collections are short from now on.
 
     What there is now is left out. A full collection takes .1 s and more where many requests wait, and stops all
-    threads; so it is left to :func:`collect_if_due`, unless that finds no time for long.
+    threads; so it is left to :func:`collect_if_due`, unless the server is never idle.
     """
     gc.freeze()
     gc.collect(0)  # of nothing; after it the threshold is the usual one, or the first would scan START_UP_OBJECTS

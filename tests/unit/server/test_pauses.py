@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bertkit.server import service as service_module
 from bertkit.server.calls import Call
+from bertkit.server.failures import Failure
 from bertkit.server.parts import Work
 from bertkit.server.service import Service
 from server_helpers import ask, held, itself, save_models, serving, with_service
@@ -54,7 +57,7 @@ def test_answers_of_a_batch_leave_room_for_other_requests(tmp_path: Path, monkey
 
 def calls_alive() -> int:
     """Calls that the server has not forgotten."""
-    return sum(isinstance(each, Work) for each in gc.get_objects())
+    return sum(type(each) is Work for each in gc.get_objects())
 
 
 def test_what_is_over_is_gone_without_the_collector(tmp_path: Path) -> None:
@@ -76,3 +79,34 @@ def test_what_is_over_is_gone_without_the_collector(tmp_path: Path) -> None:
                 time.sleep(0.05)
         finally:
             gc.enable()
+
+
+def test_a_refused_call_is_gone_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(service: Service) -> None:
+        def submitted(number: int, wait: float | None = None) -> asyncio.Future[Any] | None:
+            try:
+                return service.submit(Call(task="embed", items=[f"a good film {number}"] * 8, wait=wait), itself)
+            except Failure as failure:
+                if failure.cause != "queue_tokens":
+                    raise
+                return None
+
+        others = calls_alive()
+        with held(monkeypatch) as may_go_on:
+            accepted = []
+            while (future := submitted(len(accepted))) is not None:
+                accepted.append(future)
+            assert not any(map(submitted, range(20)))
+            for _ in range(5):
+                with suppress(Failure):
+                    await service.answer(Call(task="embed", items=["a good film"] * 8, wait=0.05), itself)
+            assert calls_alive() <= others + len(accepted)
+            may_go_on.set()
+            await asyncio.gather(*accepted)
+
+    gc.collect()
+    gc.disable()
+    try:
+        with_service(tmp_path, ("vectors",), use, max_queue_tokens=256, max_batch_tokens=64)
+    finally:
+        gc.enable()

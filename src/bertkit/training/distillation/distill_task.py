@@ -247,7 +247,7 @@ class _Job:
             rows,
             self.settings,
             config,
-            identity={"settings": config.model_dump(), "texts": len(texts), **about},
+            identity={"settings": config.model_dump(exclude={"compile"}), "texts": len(texts), **about},
             how_to_resume=self.run.folder.how_to_resume,
         )
 

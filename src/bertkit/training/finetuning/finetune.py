@@ -100,9 +100,9 @@ def finetune(
         out: the run folder; new, or with ``resume=True`` that of an earlier run.
         config: settings; None means all defaults.
         dev: data to evaluate on, where ``data`` is for training alone.
-        resume: continue the run in ``out``. Settings and data must be the same, except that ``seeds`` may be any number
-            from those that are finished on; the missing ones are trained, as if all had been asked for from the start.
-            A run that has all its seeds is returned unchanged.
+        resume: continue the run in ``out``. Settings and data must be the same, except that ``compile`` may change, and
+            ``seeds`` may be any number from those that are finished on; the missing ones are trained, as if all had
+            been asked for from the start. A run that has all its seeds is returned unchanged.
         device: see :func:`bertkit.system.device.find_device`; None is the CPU.
         revision: branch, tag or commit of a Hub checkpoint.
         cache: folder for the features of a frozen encoder; ``"auto"`` is the user's cache folder, None computes anew.
@@ -152,7 +152,8 @@ def finetune(
 
 def _may_change(config: FinetuneConfig, run: FinetuneFolder) -> set[str]:
     """The settings that a resumed run may change."""
-    free = {"keep", "tensorboard", "mlflow", "engine", *(["seeds"] if config.seeds >= run.fewest_seeds else [])}
+    free = {"keep", "tensorboard", "mlflow", "engine", "compile"}
+    free |= {"seeds"} if config.seeds >= run.fewest_seeds else set()
     return free if config.search else {*free, "workers"}
 
 

@@ -38,7 +38,6 @@ NOT_WITH_FEW_SHOT: dict[str, object] = {
     "class_weights": "none",
     "layer_decay": None,
     "max_steps": None,
-    "compile": "auto",
 }
 LORA_FIELDS = ("lora", "lora_targets", "lora_alpha", "lora_dropout", "lora_rank_stabilized")
 
@@ -173,6 +172,8 @@ class FinetuneConfig(TaskSettings):
             )
         if self.freeze_encoder and self.compile == "on":
             raise ValueError("compile='on' cannot be combined with freeze_encoder, which trains no layer")
+        if self.few_shot and self.compile == "on":
+            raise ValueError("compile='on' cannot be combined with few_shot, whose runs are short; leave it out")
         if self.few_shot and self.precision not in (None, "fp32", "tf32"):
             raise ValueError(f"precision {self.precision} has not been measured with few_shot; leave precision out")
         if self.freeze_encoder and self.layer_decay is not None:
