@@ -345,12 +345,10 @@ async def shared_weights(models: Models, sizes: Sizes, folder: Path) -> Row:
     for workers in (1, 4):
         with served(folder, f"model={models.folder / 'model'}", "--workers", str(workers)) as server:
             await until(server.ready)
-            own, of_workers = server.proportional_bytes()
-            found[workers] = [[own, *of_workers]]
+            found[workers] = [server.proportional_bytes()]
             load = Load(server.port, models.queries, 64, afresh=True)  # so that every worker gets some
             await asyncio.sleep(sizes.seconds)
-            own, of_workers = server.proportional_bytes()
-            found[workers].append([own, *of_workers])
+            found[workers].append(server.proportional_bytes())
             tally = await load.stop()
         for name in ("right", "wrong", "refused", "broken", "left"):
             setattr(total, name, getattr(total, name) + getattr(tally, name))

@@ -59,9 +59,9 @@ class Server:
         found = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return [int(number) for number in found.split()]
 
-    def proportional_bytes(self) -> tuple[int, list[int]]:
+    def proportional_bytes(self) -> list[int]:
         """Memory (PSS) of the process itself, and of each worker: what several share is divided among them."""
-        return _proportional_bytes(self.process.pid), [_proportional_bytes(worker) for worker in self.workers]
+        return [_proportional_bytes(process) for process in (self.process.pid, *self.workers)]
 
     def said(self, words: str) -> int:
         """How many lines of the log have these words."""

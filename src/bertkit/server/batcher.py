@@ -307,7 +307,7 @@ def _ended(works: Iterable[Work], failure: Failure | None) -> list[tuple[Work, O
 
 
 def _forget_entries(outcomes: Iterable[tuple[Work, Outcome]]) -> None:
-    """Called by whoever ended the requests, last. Entries know their request: only the collector frees such a cycle."""
+    """Called last by whoever ended the requests: entries refer to theirs, and only the collector frees such a cycle."""
     for work, _ in outcomes:
         work.entries = []
 

@@ -115,7 +115,7 @@ class Service:
             raise full from None
         finally:
             self._waiting -= 1
-            full = None  # its traceback knows this frame, which would know it
+            full = None  # its traceback refers to this frame: they would keep each other
 
     def submit(
         self, call: Call, render: Callable[[Answer], ReplyT], client: str = "", deadline: float | None = None
