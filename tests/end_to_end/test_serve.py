@@ -81,7 +81,8 @@ def served(*arguments: str, program: Sequence[str] = ("-m", "bertkit")) -> Itera
         workers = found.workers
         process.kill()
         for worker in workers:
-            os.kill(worker, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # one that a reload replaced may end by itself
+                os.kill(worker, signal.SIGKILL)
         process.wait()
         thread.join()
 
