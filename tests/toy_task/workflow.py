@@ -13,11 +13,11 @@ import numpy as np
 
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.ragged import Floats, Ragged
-from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.examples import Examples, Row, Split
 from bertkit.tasks.hold_out import check_share, group_rows, part, take_groups
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
+from bertkit.tasks.report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.workflow import Card, Head, Predicted, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.features import featurize_texts

@@ -43,7 +43,7 @@ from bertkit.system.json_files import as_stored, read_json, write_json
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks import task_of
+from bertkit.tasks.own_files import task_of
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig

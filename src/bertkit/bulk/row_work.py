@@ -25,10 +25,11 @@ from bertkit.tasks.answering import ColumnType
 from bertkit.tasks.examples import Example
 from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.encodings import open_binary
+from bertkit.tasks.reading.file_rows import FileRow, Samples
 from bertkit.tasks.reading.lines import seekable
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import DelimitedTable, open_table
-from bertkit.tasks.reading.text_rows import USUAL, FileRow, Samples, read_texts
+from bertkit.tasks.reading.text_rows import USUAL, read_texts
 from bertkit.tasks.registry import Task
 from bertkit.tasks.text.decoding import inputs_of
 

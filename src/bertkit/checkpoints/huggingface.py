@@ -70,6 +70,14 @@ def find_weights(path: Path) -> Weights:
     return _read_weights(path)
 
 
+def single_file(path: Path) -> Path | None:
+    """The file with all weights of a folder, also in 8 bits, or a path of one; None if there are shards, or none."""
+    if path.suffix == ".safetensors":
+        return path
+    names = (WEIGHTS, POOLED_WEIGHTS, INT8_WEIGHTS)
+    return next((path / name for name in names if os.path.lexists(path / name)), None)
+
+
 def is_int8(folder: Path) -> bool:
     """Whether a folder holds a model in 8 bits, or what is left of one."""
     return (folder / INT8_FACTS).exists() or (folder / INT8_WEIGHTS).exists()

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from math import prod
@@ -72,8 +74,35 @@ class LowRankSum:
     scale: float
 
 
+#: What :func:`reading_ahead` has begun and nobody has asked for yet, by absolute path.
+_begun: dict[Path, Future[dict[str, TensorInfo]]] = {}
+
+
+@contextmanager
+def reading_ahead(file: Path | None) -> Iterator[None]:
+    """While the block runs, another thread does what the block's first :func:`read_header` of a file then returns.
+
+    Summing up a file needs no Python. What is wrong with the file is told to the reader, not here. None: no file.
+    """
+    if file is None:
+        yield
+        return
+    place = file.absolute()
+    with ThreadPoolExecutor(1) as beside:
+        _begun[place] = beside.submit(_read_checked, file)
+        try:
+            yield
+        finally:
+            _begun.pop(place, None)
+
+
 def read_header(file: Path) -> dict[str, TensorInfo]:
     """The tensors of a safetensors file by name, from its checked header. A file with a checksum is read once."""
+    begun = _begun.pop(file.absolute(), None)
+    return _read_checked(file) if begun is None else begun.result()
+
+
+def _read_checked(file: Path) -> dict[str, TensorInfo]:
     start, metadata, tensors = _read_header(file)
     if CHECKSUM in metadata and metadata[CHECKSUM] != checksum_of(file, start):
         raise not_as_written(file)

@@ -26,7 +26,7 @@ from bertkit.errors import ConfigError, counted
 from bertkit.system.console import one_line, say
 
 if TYPE_CHECKING:
-    from bertkit.tasks.reading.text_rows import FileRow
+    from bertkit.tasks.reading.file_rows import FileRow
 
 
 def analyze(

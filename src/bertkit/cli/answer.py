@@ -14,7 +14,6 @@ from bertkit.cli import STANDARD_STREAM
 from bertkit.cli.common_options import (
     Computing,
     TrainedModel,
-    decode,
     open_pipeline,
     with_texts,
     write_json,
@@ -27,7 +26,7 @@ from bertkit.system.atomic_files import write_atomically
 from bertkit.system.console import one_line, say, standard_input
 
 if TYPE_CHECKING:
-    from bertkit.tasks.reading.text_rows import FileRow, Samples
+    from bertkit.tasks.reading.file_rows import FileRow, Samples
     from bertkit.tasks.spans.task import SpanExample
 
 
@@ -193,7 +192,7 @@ def _cells(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _questions(questions: tuple[str, ...], where: Context) -> Iterable[SpanExample]:
-    from bertkit.tasks.reading.lines import check_file, read_text
+    from bertkit.tasks.reading.lines import check_file, decode, read_text
     from bertkit.tasks.spans.reading import read_questions
     from bertkit.tasks.spans.task import SQUAD2, SpanExample
 

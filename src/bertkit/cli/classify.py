@@ -27,7 +27,7 @@ from bertkit.errors import ConfigError, TextError, plural
 
 if TYPE_CHECKING:
     from bertkit.cli.placed import Placed
-    from bertkit.tasks.reading.text_rows import FileRow
+    from bertkit.tasks.reading.file_rows import FileRow
 
 #: From texts to the labels of each, the best first.
 Labeller = Callable[[Iterator[str | Pair]], Iterator[list[dict[str, Any]]]]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bertkit.inference.retrieval.text_clusters import Clustering
     from bertkit.inference.retrieval.text_vectors import TextEncoder
     from bertkit.ragged import Floats
-    from bertkit.tasks.reading.text_rows import FileRow, Samples
+    from bertkit.tasks.reading.file_rows import FileRow, Samples
 
 TextFile = Annotated[
     Path, Parameter(help="One text per line (.txt), or a .csv, .tsv, .xlsx, .json, .jsonl or .parquet file; or -.")

@@ -22,8 +22,8 @@ from bertkit.system.console import for_stream, say, set_quiet, standard_input
 from bertkit.system.model_sources import INCLUDED
 
 if TYPE_CHECKING:
-    from bertkit.tasks import Columns
-    from bertkit.tasks.reading.text_rows import FileRow, Samples
+    from bertkit.config.file_columns import Columns
+    from bertkit.tasks.reading.file_rows import FileRow, Samples
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -178,11 +178,15 @@ class Common(Output):
         """Seed the generators of Python and numpy, and apply ``--quiet``."""
         import numpy as np
 
+        self.begin_without_seed()
+        random.seed(self.seed)
+        np.random.seed(self.seed)
+
+    def begin_without_seed(self) -> None:
+        """Apply ``--quiet`` alone, once ``--seed`` is a possible one."""
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"--seed must be from 0 to {2**32 - 1}, got {self.seed}")
         set_quiet(self.quiet)
-        random.seed(self.seed)
-        np.random.seed(self.seed)
 
 
 @Parameter(name="*", group=COMMON_GROUP)
@@ -197,8 +201,8 @@ class Computing(Common):
     threads: Annotated[int | None, Parameter(help="CPU threads per call; default: one per core.")] = None
 
     def begin(self) -> None:
-        """As always, but without torch, which an exported model does not need; nothing here is random."""
-        self.begin_without_torch()
+        """As always, but without torch, which few models need, and without a seed: nothing here is random."""
+        self.begin_without_seed()
 
     @property
     def engine(self) -> dict[str, Any]:
@@ -243,10 +247,12 @@ def read_pair_rows(texts: tuple[str, ...], source: Source, model: str | None = N
 
 def places_in(source: Source, model: str | None) -> tuple[Columns, bool]:
     """Where texts are; and whether as in the data of the run that is the model, not as was said."""
+    given = source.columns.places
+    if source.file is None or model is None:
+        return given, False
     from bertkit.inference.run_files import trained_places
 
-    given = source.columns.places
-    trained = None if source.file is None or model is None else trained_places(source.file, model, given)
+    trained = trained_places(source.file, model, given)
     return trained or given, trained is not None
 
 
@@ -274,7 +280,7 @@ def _are_arguments(texts: tuple[str, ...]) -> bool:
 
 def placed_rows(texts: tuple[str, ...], source: Source, places: Columns, *, inferred: bool) -> Placed[FileRow]:
     """The rows of a file or of standard input, or texts that are arguments."""
-    from bertkit.tasks.reading.text_rows import FileRow
+    from bertkit.tasks.reading.file_rows import FileRow
 
     if STANDARD_STREAM in texts and len(texts) > 1:
         raise ConfigError("- must stand alone: give texts as arguments or on standard input, not both")
@@ -299,17 +305,19 @@ def rows_of(
 
     inferred: as of :func:`bertkit.tasks.reading.text_rows.read_texts`.
     """
-    from bertkit.tasks.reading import text_rows
+    from bertkit.tasks.reading.file_rows import FileRow
+    from bertkit.tasks.reading.lines import decode
     from bertkit.tasks.reading.splits import kind_of
+    from bertkit.tasks.reading.text_rows import read_texts as read_file
 
     if str(file) == STANDARD_STREAM:
         _refuse_columns(given, "standard input holds one text per line and has no columns")
         lines = enumerate(standard_input(), start=1)
         texts = ((n, decode(line, f"standard input, line {n}", given.encoding).rstrip("\r\n")) for n, line in lines)
-        return {}, (text_rows.FileRow(text, None, {}, number) for number, text in texts)
+        return {}, (FileRow(text, None, {}, number) for number, text in texts)
     if kind_of(file) is None:
         _refuse_columns(given, f"{file} holds one text per line and has no columns")
-    return text_rows.read_texts(file, places or given.places, inferred=inferred)
+    return read_file(file, places or given.places, inferred=inferred)
 
 
 def _refuse_columns(given: TextColumns, why: str) -> None:
@@ -317,20 +325,6 @@ def _refuse_columns(given: TextColumns, why: str) -> None:
     said = [name for name, value in asdict(replace(given, encoding=None)).items() if value is not None]
     if said:
         raise ConfigError(f"{why}; leave --{said[0].replace('_', '-')} out")
-
-
-def decode(data: bytes, where: str, encoding: str | None) -> str:
-    """Bytes as text, without a byte order mark; errors name ``where``."""
-    from bertkit.tasks.reading.lines import check_encoding
-
-    check_encoding(encoding)
-    try:
-        return data.decode(encoding or "utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{where}: not {encoding or 'UTF-8'} (byte {error.object[error.start]:#04x} at {error.start}); give its "
-            "encoding, for example --encoding cp1252"
-        ) from None
 
 
 def answers(

@@ -13,8 +13,8 @@ from bertkit.system.settings_files import read_settings_file
 from bertkit.system.typed_values import WrongValueError, typed
 
 if TYPE_CHECKING:
-    from bertkit.tasks import Task as AnyTask
     from bertkit.tasks.reading.bad_rows import OnError
+    from bertkit.tasks.registry import Task as AnyTask
 
 EXAMPLE = """
     [heads.mood]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from bertkit.errors import BertkitError, ConfigError
 
 if TYPE_CHECKING:
-    from bertkit.tasks.reading.text_rows import Samples
+    from bertkit.tasks.reading.file_rows import Samples
 
 T = TypeVar("T")
 R = TypeVar("R")

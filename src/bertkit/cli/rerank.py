@@ -27,7 +27,7 @@ from bertkit.errors import ConfigError
 if TYPE_CHECKING:
     from bertkit.config.file_columns import Columns, TextTable
     from bertkit.inference.row_cells import Row
-    from bertkit.tasks.reading.text_rows import FileRow, Samples
+    from bertkit.tasks.reading.file_rows import FileRow, Samples
     from bertkit.tasks.rerank.task import RerankExample
 
 Asked = dict[str, Any]

@@ -15,7 +15,7 @@ from bertkit.system.console import one_line, say
 
 if TYPE_CHECKING:
     from bertkit.inference.row_cells import Row
-    from bertkit.tasks.reading.text_rows import FileRow, Samples
+    from bertkit.tasks.reading.file_rows import FileRow, Samples
 
 #: Of a page with marked texts.
 PAGE = ".html"
@@ -171,6 +171,6 @@ def with_id(row: FileRow, line: str) -> str:
 
 def row_with(**columns: Any) -> FileRow:
     """A row of no file: of texts that are arguments, by what they are."""
-    from bertkit.tasks.reading.text_rows import FileRow
+    from bertkit.tasks.reading.file_rows import FileRow
 
     return FileRow("", None, columns, 0)

@@ -47,7 +47,7 @@ def similarity(
     measure = pipe.measure(making.pooling)
     options = {**asdict(making), **reading.limits}
     from bertkit.inference.feature_extraction import compare
-    from bertkit.tasks.reading.text_rows import FileRow
+    from bertkit.tasks.reading.file_rows import FileRow
 
     texts = others.after(FileRow(text[0], None, {}, 0))
     rows = with_texts(texts, lambda items: pipe((row.text for row in items), **options))

@@ -16,6 +16,7 @@ from bertkit.checkpoints.fit import own_pooling
 from bertkit.checkpoints.setfit_head import HEAD, FittedHead, read_head
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.config.decision import write_decision
+from bertkit.config.file_columns import Columns
 from bertkit.config.sentence_config import SentenceConfig
 from bertkit.engine.inference_engine import InferenceEngine
 from bertkit.errors import ConfigError, DataError, InputError
@@ -31,8 +32,8 @@ from bertkit.system.device import Device
 from bertkit.system.json_files import read_json, write_json
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
-from bertkit.tasks import Columns, TextTask
 from bertkit.tasks.examples import Example
+from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.workflow import reading_of, text_logits
 from bertkit.tasks.workflow import workflow_of
 from bertkit.tokenization import AutoTokenizer

@@ -18,8 +18,7 @@ from bertkit.system.console import say
 from bertkit.system.device import Device, hardware
 from bertkit.system.json_files import printable, read_json, write_json
 from bertkit.system.rendered import Rendered
-from bertkit.tasks import Examples
-from bertkit.tasks.examples import SPLITS
+from bertkit.tasks.examples import SPLITS, Examples
 from bertkit.tasks.own_files import files_of
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.given_rows import Data, Given, given_data

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bertkit.checkpoints.huggingface import single_file
+from bertkit.checkpoints.safetensors_format import reading_ahead
 from bertkit.checkpoints.sentence_folder import is_sentence_folder
 from bertkit.checkpoints.static_folder import static_folder
 from bertkit.config.any_config import class_for, head_of, read_any_config
@@ -177,21 +178,14 @@ def open_checkpoint(
 ) -> Pipeline:
     """The pipeline of a checkpoint; ``computing`` is for :meth:`InferenceEngine.load`.
 
-    The vocabulary is read while the weights are, most of which needs no Python.
+    The weights are summed up while the vocabulary is read.
     """
     static = static_folder(path)
     folder = path if static else checkpoint_folder(path)
-
-    def read_words() -> PreTrainedTokenizer:
-        return tokenizer or (load_static_tokenizer(static) if static else AutoTokenizer.from_pretrained(folder))
-
-    with ThreadPoolExecutor(1) as beside:
-        words = beside.submit(read_words)
-        try:
-            engine = InferenceEngine.load(path, model_class, **computing)
-        finally:
-            words.result()  # of two errors that of the tokenizer is told
-    made = pipeline_class(engine, words.result())
+    with reading_ahead(single_file(path if path.is_file() else folder)):
+        words = tokenizer or (load_static_tokenizer(static) if static else AutoTokenizer.from_pretrained(folder))
+        engine = InferenceEngine.load(path, model_class, **computing)
+    made = pipeline_class(engine, words)
     made.read_folder(folder)
     made.has_other_tokenizer = tokenizer is not None
     return made

@@ -19,8 +19,9 @@ from bertkit.system.console import say
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.examples import Example
 from bertkit.tasks.reading.excel import CellText
+from bertkit.tasks.reading.file_rows import FileRow, Samples
 from bertkit.tasks.reading.lines import check_file
-from bertkit.tasks.reading.text_rows import FileRow, Samples, read_texts
+from bertkit.tasks.reading.text_rows import read_texts
 from bertkit.tasks.tokens.span_files import is_brat
 
 #: Columns of which none is named.

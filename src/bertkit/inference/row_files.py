@@ -26,7 +26,7 @@ from bertkit.system.atomic_files import disk_guard, held_lock, new_file, sync_fi
 from bertkit.system.console import say
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.reading.excel import CellText
-from bertkit.tasks.reading.text_rows import Samples
+from bertkit.tasks.reading.file_rows import Samples
 from bertkit.tasks.run_rows import to_jsonl
 
 if TYPE_CHECKING:

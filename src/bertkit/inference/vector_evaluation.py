@@ -20,11 +20,11 @@ from bertkit.metrics.scores import METRICS
 from bertkit.ragged import Ints
 from bertkit.system.console import aligned
 from bertkit.system.device import hardware
-from bertkit.tasks import TextTask
 from bertkit.tasks.examples import Example, Examples, Split
 from bertkit.tasks.run_rows import examples_hash, read_rows, sets_of
 from bertkit.tasks.text.baseline import tfidf_vectorizer
 from bertkit.tasks.text.probes import NEIGHBOURS, Vectors, cluster_numbers, linear_labels, neighbour_labels
+from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.workflow import workflow_of
 
 #: What says a text's label, as the beginning of a score's name.

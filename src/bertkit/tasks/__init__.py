@@ -1,53 +1,30 @@
-"""Tasks: reading their files, scoring, reports, baselines."""
+"""Tasks: reading their files, scoring, reports, baselines. The names load when first used."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bertkit.system.lazy_names import lazy_names
 
-from bertkit.config.file_columns import Columns
-from bertkit.tasks.check_task import check_task
-from bertkit.tasks.data_report import DataReport
-from bertkit.tasks.examples import Example, Examples, SkippedRow, Split
-from bertkit.tasks.hold_out import carve
-from bertkit.tasks.own_files import task_of
-from bertkit.tasks.reading.splits import split_of, splits_of
-from bertkit.tasks.registry import Task, get_task, task_from_dict, task_to_dict
-from bertkit.tasks.text.baseline import tfidf_baseline
-from bertkit.tasks.text.csv_task import csv_task
-from bertkit.tasks.text.glue import IMDB, TWEETS, WHOLE_GLUE
-from bertkit.tasks.text.reading import load_split
-from bertkit.tasks.text.report import data_report
-from bertkit.tasks.text.task import TextTask, diagnose, score
-from bertkit.tasks.tokens.reading import ner_task
-from bertkit.tasks.tokens.task import TokenTask
+#: Module to the public names in it.
+_NAMES = {
+    "bertkit.config.file_columns": "Columns",
+    "bertkit.tasks.battery": "check_task",
+    "bertkit.tasks.examples": "Example Examples SkippedRow Split",
+    "bertkit.tasks.hold_out": "carve",
+    "bertkit.tasks.own_files": "task_of",
+    "bertkit.tasks.reading.splits": "split_of splits_of",
+    "bertkit.tasks.registry": "Task get_task task_from_dict task_to_dict",
+    "bertkit.tasks.report": "DataReport",
+    "bertkit.tasks.text.baseline": "tfidf_baseline",
+    "bertkit.tasks.text.csv_task": "csv_task",
+    "bertkit.tasks.text.glue": "TASKS",
+    "bertkit.tasks.text.reading": "load_split",
+    "bertkit.tasks.text.report": "data_report",
+    "bertkit.tasks.text.task": "TextTask diagnose score",
+    "bertkit.tasks.tokens.reading": "ner_task",
+    "bertkit.tasks.tokens.task": "TokenTask",
+}
+__getattr__, __all__ = lazy_names(__name__, _NAMES)
 
-__all__ = [
-    "TASKS",
-    "Columns",
-    "DataReport",
-    "Example",
-    "Examples",
-    "SkippedRow",
-    "Split",
-    "Task",
-    "TextTask",
-    "TokenTask",
-    "carve",
-    "check_task",
-    "csv_task",
-    "data_report",
-    "diagnose",
-    "get_task",
-    "load_split",
-    "ner_task",
-    "score",
-    "split_of",
-    "splits_of",
-    "task_from_dict",
-    "task_of",
-    "task_to_dict",
-    "tfidf_baseline",
-]
 
-#: The built-in text tasks that have labels and one dev set at most, by name: not ``mnli``, which :func:`get_task` has.
-TASKS: Mapping[str, TextTask] = {task.name: task for task in (*WHOLE_GLUE, IMDB, TWEETS) if not task.more_dev}
+def __dir__() -> list[str]:
+    return __all__

@@ -32,12 +32,12 @@ from bertkit.system.model_sources import resolve
 from bertkit.tasks.answering import Answering, EncodedT, OutputsT
 from bertkit.tasks.answering import Decision as Decision
 from bertkit.tasks.answering import Predicted as Predicted
-from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, ExampleT, Halves, Row, Split, sample_of
 from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import TABLES, FileRules, NamedTask, split_path, splits_of
 from bertkit.tasks.registry import Task, load_class
+from bertkit.tasks.report import DataReport
 from bertkit.tasks.row_scores import RowScores
 from bertkit.tasks.task_settings import TaskSettings, settings_of_kind, uses
 

@@ -37,7 +37,7 @@ from bertkit.system.json_files import parsed, printable, read_json
 from bertkit.system.model_sources import resolve
 from bertkit.system.rendered import Rendered
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks import task_of
+from bertkit.tasks.own_files import task_of
 from bertkit.tasks.registry import Task, task_to_dict
 from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.workflow import workflow_of

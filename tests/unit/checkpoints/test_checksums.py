@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from bertkit import BertForSequenceClassification, BertModel, SentenceEncoder, pipeline
-from bertkit.checkpoints.safetensors_format import CHECKSUM, read_metadata
+from bertkit.checkpoints.safetensors_format import CHECKSUM, read_header, read_metadata, reading_ahead
 from bertkit.checkpoints.sentence_folder import SentenceParts, write_sentence_parts
 from bertkit.cli import main
 from bertkit.config.decision import read_decision, write_decision
@@ -85,6 +85,32 @@ def test_equal_models_are_equal_files(tmp_path: Path) -> None:
         model.save_pretrained(tmp_path / name)
     assert len({(tmp_path / name / "model.safetensors").read_bytes() for name in "abc"}) == 1
     assert load_file(tmp_path / "a" / "model.safetensors").keys(), "other software reads it"
+
+
+def test_a_file_that_is_read_ahead_is_read_once_and_told_of_alike(tmp_path: Path) -> None:
+    folder = classifier(tmp_path / "model")
+    file, draw = folder / "model.safetensors", random.Random(0)
+    with reading_ahead(file):
+        first, again = read_header(file), read_header(file)
+    assert first == again == read_header(file)
+    whole = file.read_bytes()
+    with reading_ahead(file):
+        begun = read_header(file)  # before the file changes
+        flip(file, draw, 8 + int.from_bytes(whole[:8], "little"))
+        assert begun == first
+        with pytest.raises(CheckpointError, match="is not as bertkit wrote it"):
+            read_header(file)
+    with pytest.raises(CheckpointError, match="is not as bertkit wrote it"), reading_ahead(file):
+        read_header(file)
+    with reading_ahead(file):  # nobody asks
+        pass
+    with pytest.raises(CheckpointError, match="is not as bertkit wrote it"):
+        pipeline(model=folder, device="cpu")
+    with reading_ahead(tmp_path / "none.safetensors"), reading_ahead(None):
+        assert not (tmp_path / "none.safetensors").exists()
+    (folder / "vocab.txt").write_text("")
+    with pytest.raises(CheckpointError, match="vocab"):  # of two errors the tokenizer's is told
+        pipeline(model=folder, device="cpu")
 
 
 def test_weights_that_other_software_wrote_again_have_no_checksum(tmp_path: Path) -> None:

@@ -487,3 +487,18 @@ def test_only_the_pipeline_that_is_asked_for_is_imported():
         "assert 'bertkit.inference.fill_mask' in sys.modules, 'the control'\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_a_command_imports_what_its_answer_needs():
+    code = (
+        "import sys\n"
+        "from bertkit.cli import main\n"
+        "others = {'bertkit.tasks.registry', 'bertkit.tasks.reading.tables', 'numpy.random', 'torch'}\n"
+        "assert main(['embed', '--model', 'bertkit-tiny-en', '--quiet', 'a text']) == 0\n"
+        "assert not others & set(sys.modules), others & set(sys.modules)\n"
+        "assert main(['embed', '--model', 'bertkit-tiny-en', '--quiet', '--seed', '-1', 'a text']) == 2\n"
+        "import bertkit.tasks\n"
+        "assert bertkit.tasks.TASKS and others & set(sys.modules), 'the control'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bertkit.metrics.scores import METRICS
-from bertkit.tasks.check_task import CUT_LENGTH, Battery, character_tokenizer
+from bertkit.tasks.battery import CUT_LENGTH, Battery, character_tokenizer
 from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
 from bertkit.tasks.examples import Split

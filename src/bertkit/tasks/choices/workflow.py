@@ -22,10 +22,10 @@ from bertkit.tasks.choices.baseline import choice_baseline
 from bertkit.tasks.choices.features import featurize_choices
 from bertkit.tasks.choices.reading import read_choices
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
-from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.hold_out import carve
 from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.report import DataReport
 from bertkit.tasks.row_scores import RowScores
 from bertkit.tasks.text.report import data_report
 from bertkit.tasks.text.task import TextTask

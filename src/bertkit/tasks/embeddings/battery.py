@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bertkit.metrics.scores import METRICS
-from bertkit.tasks.check_task import CUT_LENGTH, Battery, character_tokenizer
+from bertkit.tasks.battery import CUT_LENGTH, Battery, character_tokenizer
 from bertkit.tasks.embeddings.features import featurize_columns, number_texts
 from bertkit.tasks.embeddings.scoring import DEPTH, Queries, nearer
 from bertkit.tasks.embeddings.task import EmbeddingExample, EmbeddingTask

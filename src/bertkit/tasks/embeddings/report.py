@@ -8,13 +8,13 @@ import numpy as np
 
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import DataError, counted
-from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.embeddings.features import NONE, TextColumns
 from bertkit.tasks.embeddings.objectives import loss_of
 from bertkit.tasks.embeddings.reading import columns_note
 from bertkit.tasks.embeddings.task import EmbeddingExample, EmbeddingTask
 from bertkit.tasks.examples import Examples
 from bertkit.tasks.hold_out import plain_text, text_key
+from bertkit.tasks.report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.text.report import add_lengths
 
 

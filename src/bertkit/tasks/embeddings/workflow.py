@@ -22,7 +22,6 @@ from bertkit.ragged import Floats
 from bertkit.system.console import say
 from bertkit.system.device import Device, find_device
 from bertkit.tasks.answering import ColumnType
-from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.embeddings.baseline import embedding_baseline
 from bertkit.tasks.embeddings.batches import epoch_batches
 from bertkit.tasks.embeddings.features import NONE, TextColumns, featurize_columns
@@ -43,6 +42,7 @@ from bertkit.tasks.embeddings.task import EmbeddingExample, EmbeddingTask
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.hold_out import carve, plain_text
 from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.report import DataReport
 from bertkit.tasks.workflow import Card, Predicted, SettingsT, Steps, Workflow
 from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.text_inputs import read_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertkit.tasks.check_task import check_task
+from bertkit.tasks.battery import check_task
 from bertkit.tasks.multi.task import MultiTask
 
 

@@ -21,12 +21,12 @@ from bertkit.system.console import aligned
 from bertkit.system.device import Device
 from bertkit.system.json_files import write_json
 from bertkit.system.model_sources import HEADS
-from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.multi.features import HeadRows, head_sampler
 from bertkit.tasks.multi.task import MEAN, HeadExample, MultiTask
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.registry import task_to_dict
+from bertkit.tasks.report import DataReport
 from bertkit.tasks.run_rows import sets_of
 from bertkit.tasks.task_settings import TaskSettings
 from bertkit.tasks.workflow import AnyWorkflow, Card, Decision, Predicted, SettingsT, Steps, Workflow, workflow_of

@@ -64,6 +64,18 @@ def check_encoding(encoding: str | None) -> None:
         ) from None
 
 
+def decode(data: bytes, where: str, encoding: str | None) -> str:
+    """Bytes as text, without a byte order mark; errors name ``where``."""
+    check_encoding(encoding)
+    try:
+        return data.decode(encoding or "utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{where}: not {encoding or 'UTF-8'} (byte {error.object[error.start]:#04x} at {error.start}); give its "
+            "encoding, for example --encoding cp1252"
+        ) from None
+
+
 def _explain(path: Path, error: UnicodeDecodeError, encoding: str, start: int) -> tuple[str, str]:
     """What byte is wrong, counted from ``start``, with the words there in two encodings; and what to do."""
     utf8 = encoding.startswith("utf-8")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from bertkit.config.file_columns import Columns
 from bertkit.errors import DataError
@@ -13,6 +12,7 @@ from bertkit.system.console import say_once
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.examples import place_of
 from bertkit.tasks.reading.bad_rows import BadRows, is_missing
+from bertkit.tasks.reading.file_rows import FileRow, Samples
 from bertkit.tasks.reading.lines import Lines, check_file
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.reading.tables import DelimitedTable, JsonTable, Table, column_of, find_column, open_table, records
@@ -35,28 +35,6 @@ USUAL_PAIRS = (
     ("question", "sentence"),
     ("#1 string", "#2 string"),
 )
-
-
-#: Of each column of a table a value of each type that it holds, as far as that is known.
-Samples = Mapping[str, Mapping[type, Json]]
-
-
-class FileRow(NamedTuple):
-    """A row of a file; ``columns`` has all of its values, ``line`` is counted as by ``Table.rows``.
-
-    fault: why it has no text that can be read; empty if it has one.
-    """
-
-    text: str
-    pair: str | None
-    columns: dict[str, Any]
-    line: int
-    fault: str = ""
-
-    @property
-    def asked(self) -> str | tuple[str, str]:
-        """What a model reads: the text, or both texts."""
-        return self.text if self.pair is None else (self.text, self.pair)
 
 
 def read_texts(

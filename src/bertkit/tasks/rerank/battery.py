@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bertkit.tasks.check_task import CUT_LENGTH, Battery, character_tokenizer
+from bertkit.tasks.battery import CUT_LENGTH, Battery, character_tokenizer
 from bertkit.tasks.examples import Split
 from bertkit.tasks.rerank.comparison import means, query_values
 from bertkit.tasks.rerank.features import featurize_candidates, gains_of

@@ -10,8 +10,8 @@ import numpy as np
 from bertkit.config.reading_settings import ReadingSettings
 from bertkit.errors import DataError
 from bertkit.ragged import Ints
-from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks, shares
 from bertkit.tasks.hold_out import plain_text
+from bertkit.tasks.report import DataReport, SplitFacts, find_leaks, shares
 from bertkit.tasks.rerank.comparison import nothing_to_order
 from bertkit.tasks.rerank.settings import RerankTaskSettings
 from bertkit.tasks.rerank.task import RerankExample, RerankTask

@@ -21,10 +21,10 @@ from bertkit.ragged import Floats, GroupSet
 from bertkit.system.device import Device
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.answering import ColumnType
-from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.hold_out import carve, plain_text
 from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.report import DataReport
 from bertkit.tasks.rerank.comparison import comparison_table, means, query_values, ranking_baseline
 from bertkit.tasks.rerank.features import featurize_candidates, gains_of
 from bertkit.tasks.rerank.reading import read_rerank

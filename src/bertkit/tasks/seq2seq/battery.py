@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bertkit.tasks.check_task import CUT_LENGTH, Battery, character_tokenizer
+from bertkit.tasks.battery import CUT_LENGTH, Battery, character_tokenizer
 from bertkit.tasks.examples import Split
 from bertkit.tasks.seq2seq.features import featurize_seq2seq
 from bertkit.tasks.seq2seq.scoring import text_scores

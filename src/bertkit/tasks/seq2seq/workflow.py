@@ -23,10 +23,10 @@ from bertkit.metrics.probabilities import entropy
 from bertkit.system.console import Progress
 from bertkit.system.device import Device
 from bertkit.tasks.answering import ColumnType
-from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.examples import Examples, Row, Split
 from bertkit.tasks.hold_out import plain_text, text_key
 from bertkit.tasks.reading.bad_rows import OnError
+from bertkit.tasks.report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.row_scores import RowScores, mean_of
 from bertkit.tasks.seq2seq.features import TextPairs, featurize_seq2seq
 from bertkit.tasks.seq2seq.reading import read_seq2seq

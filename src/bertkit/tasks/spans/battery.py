@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bertkit.tasks.check_task import CUT_LENGTH, CUT_OVERLAP, Battery, character_tokenizer
+from bertkit.tasks.battery import CUT_LENGTH, CUT_OVERLAP, Battery, character_tokenizer
 from bertkit.tasks.examples import Split
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.spans.features import SpanSettings, featurize_spans

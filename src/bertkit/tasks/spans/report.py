@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bertkit.errors import counted
-from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.hold_out import plain_text
+from bertkit.tasks.report import DataReport, SplitFacts, find_leaks
 from bertkit.tasks.spans.features import SpanWindows
 from bertkit.tasks.spans.task import SpanExample, SpanTask
 

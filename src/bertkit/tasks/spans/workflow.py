@@ -18,10 +18,10 @@ from bertkit.metrics.intervals import Drawn, Draws, drawn_means
 from bertkit.metrics.probabilities import entropy
 from bertkit.ragged import Floats
 from bertkit.tasks.answering import ColumnType
-from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
+from bertkit.tasks.report import DataReport
 from bertkit.tasks.row_scores import RowScores, mean_of
 from bertkit.tasks.spans.baseline import overlap_baseline
 from bertkit.tasks.spans.decoding import Answers, SpanSearch, find_answers

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from bertkit.errors import DataError
-from bertkit.tasks.check_task import Battery
+from bertkit.tasks.battery import Battery
 from bertkit.tasks.examples import Example, Split
 from bertkit.tasks.text.task import TextTask, score
 

@@ -8,6 +8,7 @@ The column names of the copies on the Hugging Face Hub are understood as well.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from bertkit.config.file_columns import Columns
@@ -139,3 +140,5 @@ TWEETS = TextTask(
     columns=Columns(text=("text",), label=("sentiment", "label")),
     folders=("tweet_sentiment", "tweets"),
 )
+#: The built-in text tasks that have labels and one dev set at most, by name: not ``mnli``, which ``get_task`` has.
+TASKS: Mapping[str, TextTask] = {task.name: task for task in (*WHOLE_GLUE, IMDB, TWEETS) if not task.more_dev}

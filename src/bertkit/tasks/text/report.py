@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bertkit.ragged import Ints
-from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks, grouped, label_warnings, shares
 from bertkit.tasks.examples import Example
 from bertkit.tasks.hold_out import text_key
+from bertkit.tasks.report import DataReport, SplitFacts, find_leaks, grouped, label_warnings, shares
 from bertkit.tasks.text.task import TextTask
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 

@@ -22,10 +22,10 @@ from bertkit.metrics.probabilities import entropy, frequency_logits, predictions
 from bertkit.ragged import Floats, GroupSet, Labels
 from bertkit.system.json_files import read_lines
 from bertkit.tasks.answering import ColumnType
-from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Example, Examples, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import beside
+from bertkit.tasks.report import DataReport
 from bertkit.tasks.row_scores import RowScores
 from bertkit.tasks.text.baseline import tfidf_baseline
 from bertkit.tasks.text.decoding import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bertkit.tasks.check_task import CUT_LENGTH, CUT_OVERLAP, Battery, character_tokenizer
+from bertkit.tasks.battery import CUT_LENGTH, CUT_OVERLAP, Battery, character_tokenizer
 from bertkit.tasks.examples import Split
 from bertkit.tasks.tokens.features import windows_of_words
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags

@@ -11,8 +11,8 @@ import numpy as np
 
 from bertkit.errors import counted
 from bertkit.metrics.tags import OUTSIDE
-from bertkit.tasks.data_report import DataReport, SplitFacts, find_leaks, label_warnings, shares
 from bertkit.tasks.hold_out import plain_text
+from bertkit.tasks.report import DataReport, SplitFacts, find_leaks, label_warnings, shares
 from bertkit.tasks.tokens.decoding import shares_piece
 from bertkit.tasks.tokens.features import TokenWindows
 from bertkit.tasks.tokens.task import TaggedExample, TaggedExamples, TokenTask

@@ -22,10 +22,10 @@ from bertkit.metrics.probabilities import entropy, frequency_logits
 from bertkit.metrics.tags import OUTSIDE, read_entities
 from bertkit.ragged import Floats, Ints
 from bertkit.tasks.answering import ColumnType
-from bertkit.tasks.data_report import DataReport
 from bertkit.tasks.examples import Examples, Halves, Row, Split
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.reading.splits import FileRules, NamedTask
+from bertkit.tasks.report import DataReport
 from bertkit.tasks.row_scores import RowScores
 from bertkit.tasks.tokens.baseline import feature_baseline
 from bertkit.tasks.tokens.decoding import word_labels, word_probabilities

@@ -42,8 +42,8 @@ from bertkit.system.interrupts import Interrupted
 from bertkit.system.json_files import printable, read_lines
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks import task_of
 from bertkit.tasks.examples import Example, Row
+from bertkit.tasks.own_files import task_of
 from bertkit.tasks.registry import Task
 from bertkit.tasks.run_rows import Rows, held_out_again, read_rows, to_jsonl
 from bertkit.tasks.taught_workflow import Lesson, TaughtWorkflow, taught_workflow

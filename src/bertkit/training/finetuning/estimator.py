@@ -27,7 +27,7 @@ from bertkit.training.finetuning.estimator_targets import (
 from bertkit.training.finetuning.text_estimator import OfTexts, Saved, counted_rows, examples_of
 
 if TYPE_CHECKING:
-    from bertkit.tasks import TextTask
+    from bertkit.tasks.text.task import TextTask
 
 _MAX_LABEL_BYTES = 1 << 20
 FewShot = bool | Literal["contrastive", "linear", "finetune"]
@@ -225,7 +225,8 @@ class BertClassifier(ClassifierMixin, OfTexts, metaclass=AnsweringClass):  # typ
         return {**super()._settings(), "class_weights": balanced, "few_shot": bool(self.few_shot), **method}
 
     def _task(self) -> TextTask:
-        from bertkit.tasks import Columns, TextTask
+        from bertkit.config.file_columns import Columns
+        from bertkit.tasks.text.task import TextTask
 
         names = tuple(str(label) for label in self.classes_)
         if len(set(names)) < len(names):  # 1 and "1" in one object array

@@ -13,10 +13,10 @@ from bertkit.checkpoints.safetensors_format import write_arrays
 from bertkit.ragged import Flags, Floats, Ints, Ragged, concatenate
 from bertkit.system.console import quiet, say
 from bertkit.system.interrupts import Interrupted
-from bertkit.tasks import TextTask
 from bertkit.tasks.examples import Example, Examples, Located
 from bertkit.tasks.hold_out import part
 from bertkit.tasks.text.baseline import tfidf_predictions
+from bertkit.tasks.text.task import TextTask
 from bertkit.training.finetuning.feature_cache import read_features
 from bertkit.training.finetuning.finetune_folder import PARTS
 from bertkit.training.finetuning.fit import FitOptions

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, cast
 
 from bertkit.errors import ConfigError, InputError
-from bertkit.tasks import task_of
+from bertkit.tasks.own_files import task_of
 from bertkit.tasks.registry import Task
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.callbacks import Callback

@@ -16,8 +16,8 @@ from bertkit.model.sparse_comparison import SparseComparison
 from bertkit.optim import adamw, original_schedule, parameter_groups
 from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import say
-from bertkit.tasks import TextTask
 from bertkit.tasks.examples import Encoded
+from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.workflow import AnyWorkflow, Predicted, workflow_of
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.frozen_encoder import (

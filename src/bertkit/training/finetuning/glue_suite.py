@@ -16,10 +16,12 @@ from bertkit.system.device import Device
 from bertkit.system.json_files import printable, write_json
 from bertkit.system.rendered import Rendered
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks import Example, Examples, TextTask, load_split, splits_of
-from bertkit.tasks.reading.splits import beside, own_folder
+from bertkit.tasks.examples import Example, Examples
+from bertkit.tasks.reading.splits import beside, own_folder, splits_of
 from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.text.glue import DIAGNOSTIC, MNLI, STSB, WHOLE_GLUE, WNLI
+from bertkit.tasks.text.reading import load_split
+from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.workflow import workflow_of
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_results import FinetuneResult

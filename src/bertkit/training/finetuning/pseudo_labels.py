@@ -15,9 +15,9 @@ from bertkit.errors import ConfigError, DataError
 from bertkit.metrics.probabilities import softmax
 from bertkit.ragged import Floats, Ints, Ragged, concatenate
 from bertkit.system.paths import user_path
-from bertkit.tasks import TextTask
 from bertkit.tasks.examples import Example
 from bertkit.tasks.hold_out import text_key
+from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.unlabelled import fresh_texts
 
 #: Share of right answers that a threshold must reach on held-out rows, if any does.

@@ -14,7 +14,7 @@ from bertkit.training.finetuning.estimator_targets import read_scores, read_weig
 from bertkit.training.finetuning.text_estimator import OfTexts, counted_rows, examples_of
 
 if TYPE_CHECKING:
-    from bertkit.tasks import TextTask
+    from bertkit.tasks.text.task import TextTask
 
 
 class BertRegressor(RegressorMixin, OfTexts):  # type: ignore[misc]
@@ -93,6 +93,7 @@ class BertRegressor(RegressorMixin, OfTexts):  # type: ignore[misc]
             cast(torch.Tensor, last.bias).mul_(scale).add_(mean)
 
     def _task(self) -> TextTask:
-        from bertkit.tasks import Columns, TextTask
+        from bertkit.config.file_columns import Columns
+        from bertkit.tasks.text.task import TextTask
 
         return TextTask("text", None, ("pearson",), "pearson", Columns(text=("text",)))

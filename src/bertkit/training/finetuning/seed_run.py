@@ -26,8 +26,8 @@ from bertkit.system.json_files import printable, write_json
 from bertkit.system.model_sources import is_of_hub
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
-from bertkit.tasks import DataReport
 from bertkit.tasks.examples import Encoded, Example
+from bertkit.tasks.report import DataReport
 from bertkit.tasks.run_rows import Rows, Scored, score_set
 from bertkit.tasks.task_settings import uses
 from bertkit.tasks.workflow import AnyWorkflow, Predicted

@@ -34,9 +34,9 @@ from bertkit.system.json_files import printable, read_json, write_json
 from bertkit.system.model_sources import HEADS, resolve
 from bertkit.system.paths import user_path
 from bertkit.system.rendered import Rendered
-from bertkit.tasks import task_of
 from bertkit.tasks.multi.task import MultiTask, check_heads
 from bertkit.tasks.multi.workflow import MultiWorkflow
+from bertkit.tasks.own_files import task_of
 from bertkit.tasks.reading.given_rows import Data, Given, given_data
 from bertkit.tasks.reading.splits import SPLIT_NAMES
 from bertkit.tasks.registry import Task

@@ -108,8 +108,8 @@ class TextEstimator(NamedParameters, BaseEstimator):  # type: ignore[misc]
         from bertkit.config.any_config import is_encoder_decoder
         from bertkit.config.config_file import checkpoint_folder, config_path
         from bertkit.system.model_sources import resolve
-        from bertkit.tasks import DataReport
         from bertkit.tasks.examples import Examples
+        from bertkit.tasks.report import DataReport
         from bertkit.tasks.run_rows import Rows
         from bertkit.tasks.workflow import workflow_of
         from bertkit.tokenization import AutoTokenizer
