@@ -363,8 +363,7 @@ class SetFitModel:
                 raise DataError(f"labels={self.labels!r} names {len(self.labels)} labels, but there is {classes.max()}")
             names = [self.labels[number] for number in classes.tolist()]
         metric = "micro_f1" if several else "accuracy"
-        columns = Columns(text=("text",))
-        return TextTask("text", tuple(names), (metric,), metric, columns, multi_label=several)
+        return TextTask("text", tuple(names), (metric,), metric, Columns(text=("text",)), multi_label=several)
 
     def _features(self, texts: Sequence[str], config: FinetuneConfig) -> Ragged:
         assert config.max_length is not None, "settings are resolved"
