@@ -68,9 +68,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Path:
 def tweets(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The first of the tweets: reading all 27,000 is not what is tested."""
     file = tmp_path_factory.mktemp("tweets") / "train.csv"
-    with lzma.open(shared / "data" / "tweet_sentiment" / "train.csv.xz", "rt", encoding="utf-8", newline="") as all_of:
-        with file.open("w", encoding="utf-8", newline="") as few:
-            csv.writer(few).writerows(islice(csv.reader(all_of), 101))
+    source, how = shared / "data" / "tweet_sentiment" / "train.csv.xz", {"encoding": "utf-8", "newline": ""}
+    with lzma.open(source, "rt", **how) as every, file.open("w", **how) as few:
+        csv.writer(few).writerows(islice(csv.reader(every), 101))
     return file
 
 
