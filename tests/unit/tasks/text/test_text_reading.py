@@ -65,11 +65,11 @@ def with_pandas(name: str, path: Path) -> pd.DataFrame:
     return pd.read_csv(path, **options)
 
 
-@pytest.mark.slow
 #: Data sets of tens of thousands of rows are read in the campaign.
 LARGE = ("sst2", "qqp", "qnli", "imdb")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.campaign) if name in LARGE else name for name in TEXTS]
 )
