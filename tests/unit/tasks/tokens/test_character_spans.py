@@ -167,6 +167,7 @@ def test_what_is_written_is_read_back_equal(form: Form, data: st.DataObject) -> 
             assert [(example.text, marks_in(example)) for example in examples] == texts
 
 
+@pytest.mark.campaign
 def test_real_sentences_survive_as_spans_and_back(shared: Path, tmp_path: Path) -> None:
     gold = shared / "data" / "ner" / "wnut17" / "dev.conll"
     examples = read_tagged(ner_task(gold), gold, "train")[:300]
