@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def finetune(folder: Path, out: str, *more: str) -> list[str]:
     columns = ["--text", "body", "--label", "stars"]
-    settings = ["--epochs", "5", "--learning-rate", "5e-3", "--dev-share", "0.2", "--device", "cpu"]
+    settings = ["--epochs", "8", "--learning-rate", "3e-3", "--dev-share", "0.2", "--device", "cpu"]
     data, model = str(folder / "reviews.csv"), str(folder / "model")
     return ["finetune", "csv", "--data", data, "--model", model, "--out", str(folder / out), *columns, *settings, *more]
 
