@@ -209,6 +209,7 @@ def test_a_run_folder_is_a_model_for_commands_and_pipelines(first: Path, run: Ru
     )
 
 
+@pytest.mark.campaign
 def test_a_seed_is_added_to_a_finished_run(first: Path, run: Run) -> None:
     before = json.loads((first / "finetuned/text/metrics.json").read_text())
     (told,) = run(f"{FINETUNE_TEXT} --model start --out finetuned/text --seeds 2 --resume --json")
