@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bertkit.engine.native import library
 from bertkit.tasks import csv_task
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.several_heads import finetune_heads
@@ -582,13 +583,17 @@ def test_check_asks_each_model_and_stops(tmp_path: Path, command: Command) -> No
     ],
 )
 def test_a_model_that_something_else_computes_than_was_asked_for_is_not_served(
-    tmp_path: Path, engine: str, hidden: bool, code: int, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, engine: str, hidden: bool, code: int, said: str
 ) -> None:
-    command = [sys.executable, "-m", "bertkit", "serve", *save_models(tmp_path, ("labels",)), "--engine", engine]
-    environment = {**os.environ, "BERTKIT_NATIVE": "0"} if hidden else dict(os.environ)
-    done = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == code, done.stderr
-    assert said in done.stdout + done.stderr
+    if hidden:
+        monkeypatch.setenv("BERTKIT_NATIVE", "0")
+    library._attempt.cache_clear()
+    try:
+        found, out, err = command("serve", *save_models(tmp_path, ("labels",)), "--engine", engine, "--check")
+    finally:
+        library._attempt.cache_clear()
+    assert found == code, err
+    assert said in out + err
 
 
 @pytest.mark.parametrize(
