@@ -8,15 +8,19 @@ import subprocess
 import sys
 import venv
 import zipfile
+from collections.abc import Iterable
 from email.message import Message
 from email.parser import Parser
 from importlib.metadata import distribution
 from pathlib import Path
 
+import pytest
+import wheels
 from packaging.requirements import Requirement
 from wheels import platform_here
 
 import bertkit
+from bertkit.engine.native.build import VARIANTS as ALL
 
 ROOT = Path(__file__).resolve().parents[1]
 HERE = platform_here()
@@ -35,12 +39,22 @@ exec chroot /mnt "$@"
 ALONE = ("unshare", "--map-root-user", "--mount", "--net", "sh", "-c", SEAL, "sh")
 
 
-def build_wheels(folder: Path) -> Path:
-    """The two distributions, and ``bertkit-lite`` with the encoder compiled for this machine."""
-    command = [sys.executable, str(ROOT / "packaging" / "wheels.py"), "--out", str(folder), HERE]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def build_wheels(folder: Path, variants: Iterable[str] = ("avx2", "neon", "plain")) -> Path:
+    """The two distributions, and ``bertkit-lite`` with the encoder compiled for this machine.
+
+    variants: those of the encoder; each takes seconds, and any processor runs the last of these.
+    """
+    known = {kind: {name: flags for name, flags in all_of.items() if name in variants} for kind, all_of in ALL.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wheels, "VARIANTS", known)
+        patch.setattr(sys, "argv", ["wheels.py", "--out", str(folder), HERE])
+        wheels.main()
     return folder
+
+
+def build_whole_wheels(folder: Path) -> Path:
+    """With every variant of the encoder, as they are given to users."""
+    return build_wheels(folder, {name for kind in ALL.values() for name in kind})
 
 
 def message_of(wheel: Path) -> Message:
@@ -64,10 +78,11 @@ def needed(requirements: list[Requirement], found: set[str]) -> set[str]:
 
 
 class Environment:
-    """A virtual environment, and the packages in it."""
+    """A virtual environment, and the packages in it; without its own pip that of this one installs into it."""
 
-    def __init__(self, folder: Path, requirements: list[Requirement]) -> None:
-        venv.create(folder, with_pip=True)
+    def __init__(self, folder: Path, requirements: list[Requirement], *, with_pip: bool = True) -> None:
+        venv.create(folder, with_pip=with_pip)
+        self.with_pip = with_pip
         self.bin = folder / "bin"
         self.clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
         self.packages = next((folder / "lib").glob("python*")) / "site-packages"
@@ -83,7 +98,12 @@ class Environment:
         return subprocess.run(line, env=self.clean, capture_output=True, text=True, check=False, cwd=self.bin)
 
     def pip(self, *arguments: str) -> None:
-        done = self.run("python", "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments)
+        given = ("-m", "pip", "--quiet", "--disable-pip-version-check")
+        if self.with_pip:
+            done = self.run("python", *given, *arguments)
+        else:
+            line = [sys.executable, *given, "--python", str(self.bin / "python"), *arguments]
+            done = subprocess.run(line, env=self.clean, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 
     def sealed(self, *command: str) -> list[str]:

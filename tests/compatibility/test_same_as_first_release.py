@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import torch
 
 from bertkit import AutoModelForSequenceClassification, BertForPreTraining, BertModel, BertTokenizer, pipeline
 from bertkit.cli import main
+from finetune_data import no_pictures
 
 FIRST = Path(__file__).resolve().parent / "first_release"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -41,6 +42,13 @@ Run = Callable[..., list[dict[str, Any]]]
 
 def golden(name: str) -> Any:
     return json.loads((FIRST / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(autouse=True)
+def undrawn() -> Iterator[None]:
+    """Pictures take as long as all else, and none are among the golden files."""
+    with no_pictures():
+        yield
 
 
 @pytest.fixture
@@ -209,6 +217,7 @@ def test_a_run_folder_is_a_model_for_commands_and_pipelines(first: Path, run: Ru
     )
 
 
+@pytest.mark.campaign
 def test_a_seed_is_added_to_a_finished_run(first: Path, run: Run) -> None:
     before = json.loads((first / "finetuned/text/metrics.json").read_text())
     (told,) = run(f"{FINETUNE_TEXT} --model start --out finetuned/text --seeds 2 --resume --json")

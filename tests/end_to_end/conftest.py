@@ -59,6 +59,21 @@ def kinds(once: Callable[..., Any]) -> Iterator[Callable[[str], Made]]:
         assert files(made) == before, "a test has written into a folder that others read"
 
 
+@pytest.fixture(scope="session")
+def begun(once: Callable[..., Any]) -> Callable[[str], Made]:
+    """The data and the start checkpoint of a kind, without its run: for what is refused before it."""
+
+    def get(name: str) -> Made:
+        def make(folder: Path) -> Path:
+            KINDS[name].write_data(folder / "data")
+            KINDS[name].write_start(folder / "start")
+            return folder
+
+        return Made(KINDS[name], once(f"begun-{name.replace(' ', '-')}", make))
+
+    return get
+
+
 @pytest.fixture(scope="module")
 def made(request: pytest.FixtureRequest, kinds: Callable[[str], Made]) -> Made:
     """The run of the kind that the module names as its ``KIND``."""

@@ -33,6 +33,7 @@ def teacher(once):
     return once("teacher-of-texts", make_teacher)
 
 
+@pytest.mark.campaign
 def test_a_student_of_a_teacher_beats_the_same_student_without(teacher, tmp_path):
     data, more = small_data(tmp_path)
     result = distill_task([teacher], data, tmp_path / "out", task_recipe(), texts=[more])

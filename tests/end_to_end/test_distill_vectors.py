@@ -46,7 +46,9 @@ def recipe(student, *, loss="mse", words=0.0, **training):
     return DistillRecipe("test", "", settings, config, Student.parse(student))
 
 
-@pytest.mark.parametrize(("student", "loss"), [("2x16", "mse"), ("2x48", "cosine")])
+@pytest.mark.parametrize(
+    ("student", "loss"), [("2x16", "mse"), pytest.param("2x48", "cosine", marks=pytest.mark.campaign)]
+)
 def test_a_student_of_another_width_nears_its_teacher(teacher, texts, tmp_path, student, loss):
     result = distill_vectors(teacher, texts, tmp_path / "out", recipe(student, loss=loss))
     assert result.student.cosine_mean > 0.9
@@ -202,7 +204,7 @@ def test_words_are_masked_in_some_of_the_texts_and_anew_at_every_step(teacher, t
         assert not all(torch.equal(a.input_ids, b.input_ids) for a, b in zip(batches, next_step, strict=False))
 
 
-@pytest.mark.parametrize("words", [0.0, 0.5])
+@pytest.mark.parametrize("words", [0.0, pytest.param(0.5, marks=pytest.mark.campaign)])
 def test_a_killed_run_goes_on_bit_for_bit_and_the_teacher_is_not_asked_again(
     teacher, texts, tmp_path, monkeypatch, words
 ):

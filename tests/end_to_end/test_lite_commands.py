@@ -84,9 +84,10 @@ Lite = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @contextmanager
-def serving(command: list[str]) -> Iterator[Lite]:
+def serving(command: list[str], environment: dict[str, str] | None = None) -> Iterator[Lite]:
     """Runs commands in one interpreter, that of ``lite_command.py``; :func:`started` has one of its own."""
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env=environment, **pipes) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         asked, answers = process.stdin, process.stdout
@@ -113,8 +114,9 @@ def wheel(once: Callable[..., Any]) -> Environment:
     """With nothing but the wheel for this platform and what it needs."""
 
     def make(folder: Path) -> Environment:
-        made = Environment(folder / "venv", metadata_of(once("wheels", build_wheels) / COMPILED))
-        made.pip("install", "--no-deps", str(once("wheels", build_wheels) / COMPILED))
+        compiled = once("wheels", build_wheels) / COMPILED
+        made = Environment(folder / "venv", metadata_of(compiled), with_pip=False)
+        made.pip("install", "--no-deps", "--no-compile", str(compiled))
         return made
 
     made: Environment = once("wheel-alone", make)
@@ -133,7 +135,7 @@ def sealed(wheel: Environment) -> Iterator[Lite]:
 @pytest.fixture(scope="module")
 def windows_like(wheel: Environment) -> Iterator[Lite]:
     """That, in a Python that lacks what it lacks on Windows."""
-    with serving([str(wheel.bin / "python"), str(TESTS / "lite_command.py"), "--windows"]) as run:
+    with serving([str(wheel.bin / "python"), str(TESTS / "lite_command.py"), "--windows"], wheel.clean) as run:
         yield run
 
 
@@ -186,8 +188,19 @@ USES: list[tuple[str, str, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("is_export", [False, True])
-@pytest.mark.parametrize(("command", "name", "arguments"), USES, ids=[f"{use[0]}-{use[1]}" for use in USES])
+def exports_but_one(name: str, is_export: bool) -> list[pytest.MarkDecorator]:
+    """An export takes seconds; that of one run is used by other tests as well."""
+    return [pytest.mark.campaign] if is_export and name != "text" else []
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "arguments", "is_export"),
+    [
+        pytest.param(*use, is_export, id=f"{use[0]}-{use[1]}-{is_export}", marks=exports_but_one(use[1], is_export))
+        for use in USES
+        for is_export in (False, True)
+    ],
+)
 def test_commands_on_checkpoints_and_exports(
     lite: Lite, folders: dict[str, Path], exported: Callable[[str], Path], capsys: pytest.CaptureFixture[str],
     command: str, name: str, arguments: list[str], is_export: bool,
@@ -502,7 +515,7 @@ def test_what_needs_the_whole_package(
 
 
 def test_exports_run_on_the_cpu(lite: Lite, exported: Callable[[str], Path]) -> None:
-    done = lite("embed", "a", "--model", exported("encoder"), "--device", "cuda")
+    done = lite("classify", "a", "--model", exported("text"), "--device", "cuda")
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
     assert "no device 'cuda'" in done.stderr
     assert "run on the CPU; use 'cpu', or leave it out" in done.stderr

@@ -173,7 +173,10 @@ def sweep(
     return counts
 
 
-@pytest.mark.parametrize(("model", "num_kills"), [(BERT, 3), pytest.param(T5, 2, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(
+    ("model", "num_kills"),
+    [(BERT, 1), *(pytest.param(*case, marks=pytest.mark.campaign) for case in ((BERT, 3), (T5, 2)))],
+)
 def test_killed_at_any_moment_it_goes_on(
     forked: Start, store: Path, tmp_path: Path, model: tuple[str, str], num_kills: int
 ) -> None:

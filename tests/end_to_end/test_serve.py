@@ -24,11 +24,12 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bertkit.engine.native import library
 from bertkit.tasks import csv_task
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.several_heads import finetune_heads
 from finetune_data import QUICK, labelled_texts, no_pictures, tiny_start, write_table
-from pipeline_helpers import save_tiny
+from pipeline_helpers import Command, save_tiny
 from server_helpers import Reply, ask, body_of, free_port, save_models
 
 FILM = {"input": "a good film"}
@@ -561,15 +562,14 @@ def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path, workers: str
         process.kill()
 
 
-def test_check_asks_each_model_and_stops(tmp_path: Path) -> None:
+def test_check_asks_each_model_and_stops(tmp_path: Path, command: Command) -> None:
     models = save_models(tmp_path, ("labels", "tags", "answers", "choices", "masks", "next", "ranks"))
-    command = [sys.executable, "-m", "bertkit", "serve", "--check"]
-    done = subprocess.run([*command, *models], capture_output=True, text=True, check=False)
-    assert (done.returncode, len(done.stdout.splitlines())) == (0, 7)
+    code, out, err = command("serve", "--check", *models)
+    assert (code, len(out.splitlines())) == (0, 7), err
     (tmp_path / "tags" / "model.safetensors").write_bytes(b"no")
-    done = subprocess.run([*command, *models], capture_output=True, text=True, check=False)
-    assert done.returncode == 4
-    assert "the model tags cannot be served" in done.stderr
+    code, _, err = command("serve", "--check", *models)
+    assert code == 4
+    assert "the model tags cannot be served" in err
 
 
 @pytest.mark.parametrize(
@@ -583,13 +583,17 @@ def test_check_asks_each_model_and_stops(tmp_path: Path) -> None:
     ],
 )
 def test_a_model_that_something_else_computes_than_was_asked_for_is_not_served(
-    tmp_path: Path, engine: str, hidden: bool, code: int, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, engine: str, hidden: bool, code: int, said: str
 ) -> None:
-    command = [sys.executable, "-m", "bertkit", "serve", *save_models(tmp_path, ("labels",)), "--engine", engine]
-    environment = {**os.environ, "BERTKIT_NATIVE": "0"} if hidden else dict(os.environ)
-    done = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == code, done.stderr
-    assert said in done.stdout + done.stderr
+    if hidden:
+        monkeypatch.setenv("BERTKIT_NATIVE", "0")
+    library._attempt.cache_clear()
+    try:
+        found, out, err = command("serve", *save_models(tmp_path, ("labels",)), "--engine", engine, "--check")
+    finally:
+        library._attempt.cache_clear()
+    assert found == code, err
+    assert said in out + err
 
 
 @pytest.mark.parametrize(
@@ -602,7 +606,6 @@ def test_a_model_that_something_else_computes_than_was_asked_for_is_not_served(
         (["bertkit-tiny-en", "--max-items", "0"], 2, "max-items"),
     ],
 )
-def test_what_cannot_be_served(arguments: list[str], code: int, said: str) -> None:
-    command = [sys.executable, "-m", "bertkit", "serve", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+def test_what_cannot_be_served(arguments: list[str], code: int, said: str, command: Command) -> None:
+    found, _, err = command("serve", *arguments)
+    assert (found, said in err) == (code, True), err

@@ -15,10 +15,8 @@ from bertkit.config.decision import read_decision
 from bertkit.errors import CheckpointError
 from bertkit.inference.runs import load_run, predict_run
 from bertkit.training.finetuning.finetune_results import FinetuneResult
+from finetune_data import drawn
 from pipeline_helpers import save_tiny
-
-#: See ``conftest.py``.
-DRAWS = True
 
 LABELS = ("bad", "good")
 
@@ -41,7 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     more = "--tune-thresholds --class-weights balanced --dev-share 0.3 --multi-label --device cpu -q"
     where = ["--data", str(folder / "train.csv"), "--model", str(folder / "model"), "--out", str(folder / "run")]
-    assert main(["finetune", "csv", *where, *options.split(), *more.split()]) == 0
+    with drawn():
+        assert main(["finetune", "csv", *where, *options.split(), *more.split()]) == 0
     return folder
 
 

@@ -47,9 +47,14 @@ def test_dev_is_held_out_by_context(tmp_path: Path) -> None:
     ("task", "files", "options", "dev_rows"),
     [
         ("swag", "codah", "", 556),
-        ("codah", "codah", "", 556),
-        ("swag", "arc/arc_easy", "--dev-share 0.3 --no-baseline", 548),
-        ("swag", "swag_sample/sample.jsonl", "--dev-share 0.3 --no-baseline", 4),
+        *(
+            pytest.param(*case, marks=pytest.mark.campaign)
+            for case in (
+                ("codah", "codah", "", 556),
+                ("swag", "arc/arc_easy", "--dev-share 0.3 --no-baseline", 548),
+                ("swag", "swag_sample/sample.jsonl", "--dev-share 0.3 --no-baseline", 4),
+            )
+        ),
     ],
 )
 def test_the_command_on_real_files(

@@ -31,12 +31,9 @@ from bertkit.tokenization import BertTokenizer
 from bertkit.training.finetuning import finetune as finetune_module
 from bertkit.training.finetuning.finetune import finetune, load_run_config
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from finetune_data import no_pictures, start_with_words
+from finetune_data import drawn, start_with_words
 from forked_interpreter import Forked
 from training_helpers import read_rows
-
-#: See ``conftest.py``.
-DRAWS = True
 
 GOOD = ["good", "fine", "great", "lovely", "nice", "happy"]
 BAD = ["bad", "poor", "awful", "sad", "ugly", "broken"]
@@ -83,9 +80,10 @@ def data(once: Callable[..., Any]) -> Path:
 
 @pytest.fixture(scope="module")
 def run(start: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of two seeds."""
+    """A finished run of two seeds, with its pictures."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    finetune(csv_task(data), data, start, out, FinetuneConfig(**QUICK, seeds=2, keep="all"), cache=None)
+    with drawn():
+        finetune(csv_task(data), data, start, out, FinetuneConfig(**QUICK, seeds=2, keep="all"), cache=None)
     return out
 
 
@@ -232,10 +230,9 @@ def test_the_last_epoch_is_kept_beside_the_best(start: Path, data: Path, tmp_pat
     config = FinetuneConfig(**{**QUICK, "learning_rate": 0.02}, baseline=False, keep="all")
     for seed in range(20):
         out = tmp_path / str(seed)
-        with no_pictures():
-            result = finetune(
-                csv_task(data), tmp_path, start, out, config.model_copy(update={"seed": seed}), cache=None
-            ).seeds[0]
+        result = finetune(
+            csv_task(data), tmp_path, start, out, config.model_copy(update={"seed": seed}), cache=None
+        ).seeds[0]
         if result.best_epoch < result.epochs:
             break
     best = BertForSequenceClassification.from_pretrained(out / f"seed-{seed}" / "best")
@@ -376,6 +373,7 @@ def kill_and_resume(out: Path, start: Path, data: Path, delays_s: list[float]) -
     assert status == 0, told
 
 
+@pytest.mark.campaign
 def test_kill_nine_and_resume_is_the_same_run(uninterrupted: Path, start: Path, data: Path, tmp_path: Path) -> None:
     kill_and_resume(tmp_path / "run", start, data, [0.3])
     assert_same_run(tmp_path / "run", uninterrupted)
@@ -437,6 +435,7 @@ def test_scores_of_other_files_have_names_of_their_own(
     assert len(list(copy.glob("evaluation-dev-????????.json"))) == 1
 
 
+@pytest.mark.campaign
 def test_evaluate_finds_the_held_out_rows_again(start: Path, tmp_path: Path) -> None:
     file = write_csv(tmp_path / "all.csv", texts(200, seed=5))
     task = csv_task(file)
@@ -531,7 +530,8 @@ def test_regression_on_pairs(start: Path, tmp_path: Path) -> None:
     file = write_csv(tmp_path / "all.csv", rows, ("text", "text_pair", "label"))
     task = csv_task(file, text="text", text_pair="text_pair", label="label")
     assert task.is_regression
-    result = finetune(task, file, start, tmp_path / "run", FinetuneConfig(**QUICK), cache=None)
+    with drawn():
+        result = finetune(task, file, start, tmp_path / "run", FinetuneConfig(**QUICK), cache=None)
     assert set(result.scores) >= {"pearson", "spearman", "loss"}
     assert result.scores["pearson"] > 0.5  # among predictions that are all the same, rounding would decide
     assert (tmp_path / "run" / "scores.png").exists()

@@ -250,11 +250,11 @@ def test_a_run_that_ended_early_goes_on_and_ends_alike(made: Made, tmp_path: Pat
     ],
 )  # fmt: skip
 def test_settings_that_do_not_fit(
-    kinds: Callable[[str], Made], name: str, task: str, settings: dict[str, Any], message: str, tmp_path: Path
+    begun: Callable[[str], Made], name: str, task: str, settings: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    made, out = kinds(name), tmp_path / "run"
+    made, out = begun(name), tmp_path / "run"
     with pytest.raises(ConfigError, match=message):
-        finetune(task or open_run(made.run).task, made.data, made.start, out, FinetuneConfig(**settings))
+        finetune(task or made.kind.task_of(made.data), made.data, made.start, out, FinetuneConfig(**settings))
     assert not list(out.rglob("*")) or "matryoshka" in settings  # for which the model is read first
 
 
@@ -267,9 +267,9 @@ def test_settings_that_do_not_fit(
     ],
 )
 def test_models_that_do_not_fit(
-    kinds: Callable[[str], Made], name: str, start: str, message: str, tmp_path: Path
+    begun: Callable[[str], Made], name: str, start: str, message: str, tmp_path: Path
 ) -> None:
-    made, out = kinds(name), tmp_path / "run"
+    made, out = begun(name), tmp_path / "run"
     with pytest.raises(CheckpointError, match=message):
-        finetune(open_run(made.run).task, made.data, kinds(start).start, out)
+        finetune(made.kind.task_of(made.data), made.data, begun(start).start, out)
     assert not list(out.rglob("*")) or name == "sparse"  # for which the model is read first

@@ -114,6 +114,7 @@ def test_tasks_of_texts(task: str, file: str, start: Path, tmp_path: Path) -> No
     assert pipeline(model=tmp_path / "run", device="cpu").task == "text-classification"
 
 
+@pytest.mark.campaign
 def test_a_scikit_learn_classifier(start: Path, data: Path, tmp_path: Path) -> None:
     (texts, labels), (new, gold) = (zip(*labelled_texts(n, seed), strict=True) for n, seed in ((300, 0), (60, 1)))
     fitted = BertClassifier(start, epochs=6, learning_rate=3e-3, batch_size=16, max_length=24, device="auto")

@@ -27,6 +27,7 @@ SMALL: dict[str, Any] = {"batch_size": 64, "max_target_length": 16, "precision":
 
 
 @pytest.mark.slow
+@pytest.mark.campaign  # the run takes ten seconds; a smaller one of ``test_denoising_pretraining.py`` is always made
 def test_what_the_run_generates(run: Path, command: Command) -> None:
     pipe = pipeline(model=run)
     assert pipe(["oak pea", "ash bay cod"]) == [{"generated_text": "pea oak"}, {"generated_text": "cod bay ash"}]

@@ -27,6 +27,7 @@ from lite_environment import (
     ROOT,
     Environment,
     build_wheels,
+    build_whole_wheels,
     message_of,
     metadata_of,
     needed,
@@ -106,12 +107,12 @@ LOWER = {
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("processor", LOWER)
-def test_lower_processors(environment: Environment, wheels: Path, model: str, processor: str) -> None:
+def test_lower_processors(environment: Environment, once: Callable[..., Any], model: str, processor: str) -> None:
     """Emulated, instruction by instruction: one that the processor lacks would end the process."""
     emulator = shutil.which("qemu-x86_64")
     if emulator is None or platform.machine() != "x86_64":
         pytest.skip("needs qemu-x86_64 (Debian: qemu-user) on x86-64")
-    environment.pip("install", "--no-deps", str(wheels / COMPILED))
+    environment.pip("install", "--no-deps", str(once("whole-wheels", build_whole_wheels) / COMPILED))
     code = f"""
 import sys
 sys.prefix = {str(environment.bin.parent)!r}

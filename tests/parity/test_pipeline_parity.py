@@ -39,7 +39,7 @@ def texts(shared: Path) -> list[str]:
     found = []
     for name, folder in folders.items():
         examples = load_split(TASKS[name], shared / "data" / folder, "dev")
-        found += [example.text for example in chance.sample(examples, 24)]
+        found += [example.text for example in chance.sample(examples, 8)]
     found += ["", "a", "word " * 400]
     chance.shuffle(found)
     return found

@@ -51,8 +51,8 @@ def code_points() -> list[str]:
 
 
 def test_code_points_in_the_fast_path(shared: Path) -> None:
-    """Uncased, where more is done to a character; the campaign has every one, and the cased one too."""
-    texts = in_rows([f"{char} ab{char}cd" for char in code_points()])
+    """Some, uncased, where more is done to a character; the campaign has every one, and the cased one too."""
+    texts = in_rows([f"{char} ab{char}cd" for char in code_points()[::5]])
     assert contestants(shared, "uncased").mismatches(texts, reference=False) == []
 
 
@@ -143,8 +143,8 @@ def test_words_around_the_length_limit(three: Contestants) -> None:
 
 
 def test_samples_of_every_data_set(three: Contestants, shared: Path) -> None:
-    texts = [text for path in data_files(shared) for text in islice(read_lines(path), 0, 900, 6)]
-    assert len(texts) > 4000
+    texts = [text for path in data_files(shared) for text in islice(read_lines(path), 0, 900, 30)]
+    assert len(texts) > 800
     assert three.mismatches(texts) == []
 
 

@@ -230,6 +230,7 @@ def fifty_steps(kind: Kind, max_tokens: int, tmp_path: Path) -> None:
     same_weights(ours, peer, tmp_path / "after", 1e-5)
 
 
+@pytest.mark.campaign
 @each_kind
 def test_fifty_steps_in_float32(kind: Kind, tmp_path: Path) -> None:
     ours, peer = models(kind, tmp_path, torch.float32, 0.0)
@@ -283,6 +284,7 @@ def test_with_dropout_the_losses_have_the_same_distribution(kind: Kind, tmp_path
     assert is_alike(ours(), theirs())
 
 
+@pytest.mark.campaign
 def test_the_comparison_of_distributions_can_fail(tmp_path: Path) -> None:
     """Control: another dropout rate is outside the tolerance."""
     ours, _ = drawn_losses(KINDS["text"], tmp_path / "a", 0.1)

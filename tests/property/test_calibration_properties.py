@@ -150,7 +150,7 @@ def check_threshold(generator: np.random.Generator, metric: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("metric", SKLEARN)
 def test_no_threshold_is_better(metric: str) -> None:
-    for seed in range(20):
+    for seed in range(10):
         check_threshold(np.random.default_rng(seed), metric)
 
 

@@ -83,11 +83,11 @@ def compare_numbers(count: int, seed: int) -> int:
 
 
 def test_label_metrics_equal_scikit_learn() -> None:
-    assert compare_labels(150, seed=1) == 150
+    assert compare_labels(60, seed=1) == 60
 
 
 def test_number_metrics_equal_scipy() -> None:
-    assert compare_numbers(500, seed=2) == 500
+    assert compare_numbers(200, seed=2) == 200
 
 
 @pytest.mark.campaign

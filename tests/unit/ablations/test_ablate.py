@@ -28,8 +28,10 @@ from bertkit.data.examples.masking import MaskVocabulary
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
 from bertkit.model.models import BertForMaskedLM, BertForPreTraining
+from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.pretraining.pretrain_data import held_out_data, scored_batches
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig
+from finetune_data import no_pictures
 
 pytestmark = pytest.mark.slow
 
@@ -44,10 +46,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
-    """The folder of the plan, run to its end without a stop."""
+    """The folder of the plan, run to its end without a stop; its runs draw nothing, but its page has its pictures."""
     folder = tmp_path_factory.mktemp("whole")
     (folder / "plan.toml").write_text(PLAN)
-    ablate(load_plan(folder / "plan.toml"), folder / "out", data=data)
+
+    def undrawn(*given: Any, **options: Any) -> Any:
+        with no_pictures():
+            return finetune(*given, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment, "finetune", undrawn)
+        ablate(load_plan(folder / "plan.toml"), folder / "out", data=data)
     return folder / "out"
 
 

@@ -30,7 +30,16 @@ def written_to(monkeypatch: pytest.MonkeyPatch, handle: int, name: str = "stdout
         yield
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["--help-all"], *([name, "--help"] for name in NAMES)], ids=" ".join)
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--help"],
+        ["--help-all"],
+        ["classify", "--help"],
+        *(pytest.param([name, "--help"], marks=pytest.mark.campaign) for name in NAMES if name != "classify"),
+    ],
+    ids=" ".join,
+)
 def test_a_reader_that_has_had_enough_is_no_error(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     os.close(reader)  # as 'head' does, but before anything is written

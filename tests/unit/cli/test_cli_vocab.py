@@ -28,9 +28,9 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 
 @pytest.fixture(scope="module")
 def corpus(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first 200 documents of some Wikinews."""
+    """The first 100 documents of some Wikinews."""
     with lzma.open(shared / "data/pretrain_text/wikinews_en.valid.txt.xz", "rt", encoding="utf-8") as file:
-        documents = file.read().split("\n\n")[:200]
+        documents = file.read().split("\n\n")[:100]
     path = tmp_path_factory.mktemp("corpus") / "news.txt"
     path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     return path
@@ -42,23 +42,23 @@ def test_learns_saves_and_measures_beside_others(
 ) -> None:
     published = vocab_file(shared, "uncased")
     code, out, _ = run(
-        capsys, corpus, "--size", 3000, "--out", tmp_path, "--held-out", 0.2, "--beside", published, "--json"
+        capsys, corpus, "--size", 2000, "--out", tmp_path, "--held-out", 0.2, "--beside", published, "--json"
     )
     assert code == 0
     result = json.loads(out)
-    assert (result["size"], result["documents"]) == (3000, 200)
+    assert (result["size"], result["documents"]) == (2000, 100)
     learned, beside = result["held_out"]["learned"], result["held_out"][str(published)]
     assert learned["words"] == beside["words"] > 1000
     assert 1 < beside["pieces_per_word"] < learned["pieces_per_word"] < 2
     assert learned["unknown_rate"] < 0.01
     tokenizer = BertTokenizer.from_pretrained(tmp_path)
-    assert len(tokenizer.vocab) == 3000
+    assert len(tokenizer.vocab) == 2000
     assert tokenizer.do_lower_case
     assert tokenizer.mask_token_id == 103
 
-    code, out, _ = run(capsys, corpus, "--size", 3000, "--out", tmp_path / "again", "--held-out", 0.2)
+    code, out, _ = run(capsys, corpus, "--size", 2000, "--out", tmp_path / "again", "--held-out", 0.2)
     assert (tmp_path / "again/vocab.txt").read_bytes() == (tmp_path / "vocab.txt").read_bytes()
-    assert "3,000 tokens" in out
+    assert "2,000 tokens" in out
     assert "pieces per word" in out
 
 

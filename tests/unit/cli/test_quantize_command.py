@@ -70,7 +70,7 @@ def test_another_device_is_refused(
         "observe",
         pytest.param("_view", marks=pytest.mark.campaign),
         pytest.param("compare_speed", marks=pytest.mark.campaign),
-        "save_int8",
+        pytest.param("save_int8", marks=pytest.mark.campaign),
     ],
 )
 def test_interrupted_it_leaves_nothing_behind(

@@ -22,21 +22,18 @@ from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.export import onnx_check, onnx_export, onnx_graph
 from bertkit.export.onnx_export import check_graph, export_onnx
 from bertkit.inference.onnx_model import OnnxModel, open_session
+from onnx_helpers import LABELS, save_classifier
 from pipeline_helpers import save_tiny
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 
 TEXTS = ["the film is good", "a very dull scene . not good at all !", "bad"]
-LABELS = {0: "bad", 1: "so-so", 2: "good"}
 
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier with three labels and a decision, as a run folder has it."""
-    folder = save_tiny(
-        tmp_path_factory.mktemp("model"), bertkit.BertForSequenceClassification, id2label=LABELS,
-        max_position_embeddings=48, num_hidden_layers=1,
-    )  # fmt: skip
+    folder = save_classifier(tmp_path_factory.mktemp("model"))
     (folder / "decision.json").write_text('{"temperature": 1.5}', encoding="utf-8")
     return folder
 

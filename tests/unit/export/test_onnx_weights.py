@@ -8,26 +8,19 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import torch
 from onnx import helper, numpy_helper
 
 import bertkit
 from bertkit.export.onnx_export import export_onnx
 from bertkit.export.onnx_weights import ALIGNMENT, LinearLayer
-from pipeline_helpers import save_tiny
+from onnx_helpers import save_classifier
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_once")]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = save_tiny(tmp_path_factory.mktemp("model"), bertkit.BertForTokenClassification, num_hidden_layers=1)
-    model = bertkit.BertForTokenClassification.from_pretrained(folder)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():  # those of new models are 0, and then left out of a graph
-            if name.endswith("bias"):
-                parameter.normal_(std=0.1, generator=torch.Generator().manual_seed(1))
-    return model
+    return bertkit.BertForSequenceClassification.from_pretrained(save_classifier(tmp_path_factory.mktemp("model")))
 
 
 @pytest.mark.campaign

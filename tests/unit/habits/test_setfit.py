@@ -71,11 +71,16 @@ def test_the_head_is_a_logistic_regression_on_the_vectors(start: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "names", "answers"),
     [
-        (LABELS, None, {0, 1}),
         ([3 + 4 * each for each in LABELS], None, {3, 7}),
-        (LABELS, ["no", "yes"], {"no", "yes"}),
-        ([("no", "yes")[each] for each in LABELS], None, {"no", "yes"}),
         ([2 * each for each in LABELS], ["a", "b", "c"], {"a", "c"}),
+        *(
+            pytest.param(*case, marks=pytest.mark.campaign)
+            for case in (
+                (LABELS, None, {0, 1}),
+                (LABELS, ["no", "yes"], {"no", "yes"}),
+                ([("no", "yes")[each] for each in LABELS], None, {"no", "yes"}),
+            )
+        ),
     ],
 )
 def test_labels_come_back_as_they_were_given_also_from_a_folder(
@@ -125,7 +130,7 @@ def test_a_second_training_goes_on_with_the_encoder(start: Path) -> None:
     assert np.abs(np.asarray(model.encode(TEXTS)) - before).max() > 1e-4
 
 
-@pytest.mark.parametrize("num_steps", [1, 2, 5, 9])
+@pytest.mark.parametrize("num_steps", [1, 5, *(pytest.param(each, marks=pytest.mark.campaign) for each in (2, 9))])
 def test_max_steps_are_so_many(num_steps: int, start: Path) -> None:
     steps: list[int] = []
 

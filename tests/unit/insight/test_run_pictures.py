@@ -186,7 +186,7 @@ def test_labels_of_a_run_are_checked_with_its_own_vectors(runs: Path) -> None:
 def test_commands_write_pictures_pages_and_numbers(
     action: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for ending in ("png", "svg", "html", "json"):
+    for ending in ("png", "svg", "html", "json") if action == "training" else ("html", "json"):
         out = tmp_path / f"picture.{ending}"
         assert main(["visualize", action, str(runs / "texts"), "--out", str(out), "--json"]) == 0
         numbers = json.loads(capsys.readouterr().out)

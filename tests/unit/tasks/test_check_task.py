@@ -19,7 +19,9 @@ DATA = {"swag": "codah", "codah": "codah", "arc": "arc/arc_easy", "squad": "squa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["swag", "arc", "squad", pytest.param("squad2", marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(
+    "name", ["swag", "arc", *(pytest.param(name, marks=pytest.mark.campaign) for name in ("squad", "squad2"))]
+)
 def test_battery_on_real_data(name: str, shared: Path) -> None:
     passed = check_task(get_task(name), shared / "data" / DATA[name])
     assert any("no answer is lost silently" in line for line in passed)

@@ -143,8 +143,14 @@ def test_sums_that_round_to_more_than_one_are_drawn() -> None:
     assert figure.axes[0].collections[0].get_alpha().tolist() == [1.0]
 
 
-@pytest.mark.parametrize("view", ["heads", "lines", "average", "rollout"])
-@pytest.mark.parametrize("ending", [".png", ".svg"])
+@pytest.mark.parametrize(
+    ("ending", "view"),
+    [
+        pytest.param(ending, view, marks=[] if (ending, view) == (".png", "heads") else pytest.mark.campaign)
+        for ending in (".png", ".svg")
+        for view in ("heads", "lines", "average", "rollout")
+    ],
+)
 def test_every_view_is_drawn_the_same_twice(view: str, ending: str, tmp_path: Path) -> None:
     shown = made(view=view, head=1 if view == "lines" else None)
     first, second = (shown.save(tmp_path / f"{name}{ending}").read_bytes() for name in ("a", "b"))

@@ -48,9 +48,15 @@ def write(path: Path, content) -> Path:
     return path
 
 
-def test_both_versions_of_real_data(shared):
+@pytest.fixture(scope="module")
+def real(shared):
+    """The dev questions of both versions."""
+    return {task.name: workflow_of(task).read(shared / "data" / "squad", "dev") for task in (SQUAD, SQUAD2)}
+
+
+def test_both_versions_of_real_data(shared, real):
     folder = shared / "data" / "squad"
-    one, two = (workflow_of(task).read(folder, "dev") for task in (SQUAD, SQUAD2))
+    one, two = real[SQUAD.name], real[SQUAD2.name]
     assert (one.path.name, len(one)) == ("dev-v1.1-articles-1-28.json.xz", 6715)
     assert (two.path.name, len(two)) == ("dev-v2.0-articles-1-28.json.xz", 6392)
     assert all(example.answers for example in one)
@@ -69,8 +75,8 @@ def test_both_versions_of_real_data(shared):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [SQUAD, SQUAD2], ids=lambda task: task.name)
-def test_perfect_answers_score_one_and_others_less(shared, task):
-    examples = workflow_of(task).read(shared / "data" / "squad", "dev")[:800]
+def test_perfect_answers_score_one_and_others_less(real, task):
+    examples = real[task.name][:800]
     perfect = [example.label for example in examples]
     assert set(score_answers(task, examples, perfect).scores.values()) == {1.0}
     assert score_answers(task, examples, ["x", *perfect[1:]]).scores["f1"] < 1
@@ -327,9 +333,8 @@ def test_the_report_says_what_should_make_a_reader_stop(minilm):
 
 
 @pytest.mark.slow
-def test_the_baseline_is_above_chance_and_repeatable(shared):
-    examples = workflow_of(SQUAD).read(shared / "data" / "squad", "dev")
-    train, dev = hold_out(examples, 0.05, seed=0)
+def test_the_baseline_is_above_chance_and_repeatable(real):
+    train, dev = hold_out(real[SQUAD.name], 0.05, seed=0)
     found = overlap_baseline(train, dev, SQUAD)
     assert 0.15 < found["metrics"]["f1"] < 0.4  # 20 F1 published for the whole dev set, in the same manner
     assert overlap_baseline(train, dev, SQUAD)["metrics"] == found["metrics"]

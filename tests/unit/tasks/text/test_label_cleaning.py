@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.finetune_data import QUICK, labelled_texts, tiny_start
+from tests.finetune_data import QUICK, labelled_texts, no_pictures, tiny_start
 
 from bertkit.errors import ConfigError, DataError
 from bertkit.inference.evaluate import evaluate_run
@@ -167,7 +167,8 @@ def test_a_run_counts_what_it_left_out_and_reads_other_files_alike(tmp_path: Pat
     write("train.csv", 60, 0), write("dev.csv", 20, 1)
     task = csv_task(tmp_path, merge_labels="case,space", drop_label="NONE")
     config = FinetuneConfig(**{**QUICK, "epochs": 1})  # type: ignore[arg-type]
-    result = finetune(task, tmp_path, tiny_start(tmp_path / "start"), tmp_path / "run", config, cache=None)
+    with no_pictures():
+        result = finetune(task, tmp_path, tiny_start(tmp_path / "start"), tmp_path / "run", config, cache=None)
     data = result.protocol["data"]
     assert (data["train_rows"], data["dev_rows"]) == (60, 20)
     assert data["labels_left_out"] == {"train": {"label 'none'": 3}, "dev": {"label 'none'": 3}}

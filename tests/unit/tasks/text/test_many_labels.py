@@ -21,7 +21,7 @@ from bertkit.tasks.text.decoding import MOST_SHARES, prediction_rows
 from bertkit.tasks.text.row_scores import row_losses
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from finetune_data import QUICK, tiny_start
+from finetune_data import QUICK, no_pictures, tiny_start
 
 NAMES = tuple(f"label {number}" for number in range(250))
 LOGITS = np.random.default_rng(0).normal(size=(7, len(NAMES))).astype(np.float32)
@@ -105,7 +105,8 @@ def test_a_run_with_many_labels_writes_few_numbers_a_row_and_draws_them(tmp_path
             csv.writer(file).writerows([("text", "label"), *rows])
     config = FinetuneConfig(**{**QUICK, "epochs": 1, "baseline": False})
     task = csv_task(tmp_path / "train.csv", text="text", label="label")
-    run = finetune(task, tmp_path, start, tmp_path / "run", config).folder
+    with no_pictures():
+        run = finetune(task, tmp_path, start, tmp_path / "run", config).folder
     lines = [json.loads(line) for line in (run / "predictions-dev.jsonl").read_text().splitlines()]
     assert len(lines) == len(NAMES)
     assert {len(line["probabilities"]) for line in lines} == {MOST_SHARES}

@@ -65,8 +65,14 @@ def with_pandas(name: str, path: Path) -> pd.DataFrame:
     return pd.read_csv(path, **options)
 
 
+#: Data sets of tens of thousands of rows are read in the campaign.
+LARGE = ("sst2", "qqp", "qnli", "imdb")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.campaign) if name in LARGE else name for name in TEXTS]
+)
 def test_glue_equals_pandas(name: str, shared: Path) -> None:
     task = TASKS[name]
     text, pair, label = TEXTS[name]
@@ -101,7 +107,10 @@ def test_imdb_equals_json(shared: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "split"), COUNTS)
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [pytest.param(*each, marks=pytest.mark.campaign) if each[0] in LARGE else each for each in COUNTS],
+)
 def test_published_label_counts(name: str, split: str, shared: Path) -> None:
     task = TASKS[name]
     rows = load_split(task, shared / "data", split)

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.finetune_data import QUICK
+from tests.finetune_data import QUICK, no_pictures
 from tests.kinds_data import sentences, tagger_start
 
 from bertkit.bulk.planner import predict_file
@@ -167,6 +167,7 @@ def test_what_is_written_is_read_back_equal(form: Form, data: st.DataObject) -> 
             assert [(example.text, marks_in(example)) for example in examples] == texts
 
 
+@pytest.mark.campaign
 def test_real_sentences_survive_as_spans_and_back(shared: Path, tmp_path: Path) -> None:
     gold = shared / "data" / "ner" / "wnut17" / "dev.conll"
     examples = read_tagged(ner_task(gold), gold, "train")[:300]
@@ -357,10 +358,11 @@ def test_a_run_on_spans_is_the_run_on_the_same_words(tmp_path: Path) -> None:
         texts = [(example.text, marks_in(example)) for example in read_tagged(task, words / f"{name}.conll", "dev")]
         write_marked(spans / f"{name}.jsonl", "doccano", [Tagged(*each) for each in texts])
     start, config = tagger_start(tmp_path / "start"), FinetuneConfig(**{**QUICK, "epochs": 2})  # type: ignore[arg-type]
-    made = {
-        data.name: finetune("ner", data, start, tmp_path / f"run-{data.name}", config, cache=None)
-        for data in (words, spans)
-    }
+    with no_pictures():
+        made = {
+            data.name: finetune("ner", data, start, tmp_path / f"run-{data.name}", config, cache=None)
+            for data in (words, spans)
+        }
     assert made["spans"].scores == pytest.approx(made["words"].scores, abs=1e-6)
     run = tmp_path / "run-spans"
     again = evaluate_run("ner", spans / "dev.jsonl", run, write=False)

@@ -124,6 +124,7 @@ def test_features_of_words() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_it_is_a_bar_on_real_names(shared: Path) -> None:
     file = shared / "data" / "ner" / "wikigold"
     task = ner_task(file)
