@@ -106,7 +106,7 @@ def test_a_daemon_thread_may_compute_when_the_interpreter_exits(native: NativeLi
 
 
 #: Children; each takes some milliseconds to come and go.
-FORKS = 150
+FORKS = 50
 
 
 def fork_often(path: Path, end: Connection) -> None:

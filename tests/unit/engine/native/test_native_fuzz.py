@@ -54,7 +54,7 @@ def fuzz(
 
 
 def link(compiler: tuple[str, ...], folder: Path, *parts: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [*compiler, *parts, FUZZER, "-o", folder / "fuzz", "-pthread", "-lm"]
+    command = [*compiler, FUZZER, *parts, "-o", folder / "fuzz", "-pthread", "-lm"]
     return subprocess.run(command, capture_output=True, text=True)
 
 
