@@ -66,6 +66,7 @@ SAMPLED = {
     "unit/checkpoints/test_pickled.py": 3,
     "unit/cli/test_cli_frame.py": 4,
     "unit/cli/test_cli_vocab.py": 3,
+    "unit/config/test_reading_twice.py": 4,
     "unit/data/corpus/test_documents.py": 3,
     "unit/data/corpus/test_mediawiki.py": 3,
     "unit/data/examples/test_denoising_batches.py": 3,
@@ -112,6 +113,7 @@ SAMPLED = {
     "unit/training/trainer/test_gpu_no_wait.py": 3,
     "unit/training/trainer/test_loop.py": 3,
     "unit/training/trainer/test_precision.py": 3,
+    "unit/weights/test_backends_page.py": ONE,
 }
 
 
@@ -185,6 +187,17 @@ def packs(request: pytest.FixtureRequest) -> str:
 def talk() -> None:
     """A command run with ``--quiet``, perhaps by a fixture of many tests, silences the process; a test begins aloud."""
     set_quiet(False)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def without_waiting_for_the_disk() -> Iterator[None]:
+    """Nothing here outlives a power failure, and none is tested; a kill loses nothing that was written.
+
+    Thousands of states of training are saved, each of them in some milliseconds of waiting. Started processes wait.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
 
 
 @pytest.fixture(scope="session")

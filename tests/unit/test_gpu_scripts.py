@@ -111,6 +111,7 @@ def test_without_other_packages_their_part_is_left_out_and_the_line_says_so() ->
     assert trainer == {"transformers Trainer": lacks}
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_bertkit_is_timed_alone_and_in_variants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(pretrain_peers, "find_spec", lambda name: None)

@@ -247,7 +247,7 @@ def test_a_task_has_the_prefix_and_settings_that_the_checkpoint_names(folder: Pa
 
 @pytest.mark.slow
 def test_a_stream_writes_what_a_call_writes(folder: Path) -> None:
-    pipe = pipeline(model=folder, max_new_tokens=20, min_new_tokens=20)
+    pipe = pipeline(model=folder, max_new_tokens=10, min_new_tokens=10)
     several = 0
     for text in TEXTS:
         pieces = list(pipe.stream(text, prefix="x: "))

@@ -263,7 +263,9 @@ def test_a_full_disk_says_how_the_run_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_step_saves_and_resumes_exactly(reference: Reference, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_finishes_the_step_saves_and_resumes_exactly(
+    reference: Reference, tmp_path: Path, number: signal.Signals
+) -> None:
     expected, _, _ = reference
     first = toy_trainer(tiny_model(), DATA, folder=tmp_path / "parts")
     step = first.train_step
