@@ -106,6 +106,7 @@ SAMPLED = {
     "unit/training/finetuning/test_finetune_runs.py": 3,
     "unit/training/finetuning/test_finetune_seeds.py": 3,
     "unit/training/finetuning/test_fit.py": 3,
+    "unit/training/finetuning/test_memory_estimate.py": ONE,
     "unit/training/pretraining/test_pretrain.py": 3,
     "unit/training/pretraining/test_pretrain_denoising.py": 3,
     "unit/training/pretraining/test_pretrain_families.py": ONE,

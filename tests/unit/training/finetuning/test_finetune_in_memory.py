@@ -160,7 +160,7 @@ def test_bad_rows_are_named_or_left_out(start: Path, frame: pd.DataFrame, tmp_pa
     assert made.protocol["data"]["bad_rows_left_out"]["train"] == 1
 
 
-@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("frozen", [False, pytest.param(True, marks=pytest.mark.campaign)])
 def test_heads_of_several_tasks_in_memory_are_those_of_files(
     frozen: bool, start: Path, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
