@@ -20,7 +20,7 @@ from bertkit.training.trainer.loop_options import LoopOptions
 from pretrain_helpers import FIRST, ToyTokens, random_tokens
 from tokenizer_families import family_contestants
 
-TOKENS = random_tokens(0, 60)
+TOKENS = random_tokens(0, 24)
 #: Ids that the toy corpus does not have.
 BOS, EOS, MASK = (FIRST + TOKENS.num_tokens + more for more in range(3))
 SENTINELS = tuple(range(MASK + 100, MASK, -1))
