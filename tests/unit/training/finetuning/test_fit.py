@@ -66,7 +66,7 @@ def logits_of(model: Any, rows: Ragged) -> np.ndarray:
 @pytest.fixture(scope="module")
 def learned() -> Fit:
     """A run that learns."""
-    return fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=20), seed=0)
+    return fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=10), seed=0)
 
 
 @pytest.mark.slow
