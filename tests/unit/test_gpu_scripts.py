@@ -130,6 +130,7 @@ def test_bertkit_is_timed_alone_and_in_variants(monkeypatch: pytest.MonkeyPatch,
     assert profiled["values_read"] > 0  # of a CPU each step is read
 
 
+@pytest.mark.campaign
 def test_what_is_repeatable_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     (line,) = gpu_parts.repeatable(CPU, True)
     assert line["holds"]
