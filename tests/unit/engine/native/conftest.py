@@ -14,7 +14,7 @@ from bertkit.engine.native import library
 from bertkit.engine.native.library import NativeLibrary
 from bertkit.engine.native.library_cache import UnavailableError
 from bertkit.system.processor import level
-from native_helpers import INSTRUCTION_SETS, NATIVE, PLAIN
+from native_helpers import INSTRUCTION_SETS, PLAIN
 
 #: Those of the package, with warnings as errors.
 FLAGS = (*building.FLAGS, "-Wall", "-Wextra", "-Werror")
@@ -66,13 +66,14 @@ def build(compiler: tuple[str, ...], once: Callable[[str, Callable[[Path], Any]]
 
 @pytest.fixture(scope="session")
 def native(build: Build) -> NativeLibrary:
-    """For all that this processor has, or a lower one has that the tests run as."""
-    return build(next(iter(building.variants_here(level()))))
+    return build(OWN)
 
 
+#: For all that this processor has, or a lower one has that the tests run as.
+OWN = next(iter(building.variants_here(level())))
 #: The others are left to the campaign: that of this very processor has nearly the kernels of one of them, and ``make
-#: lower`` computes as a processor without AVX-512.
-EVERYDAY = {NATIVE, PLAIN, "sse42", "neon"}
+#: lower`` runs the tests as a processor without AVX-512.
+EVERYDAY = {OWN, PLAIN, "sse42", "neon"}
 
 
 @pytest.fixture(
