@@ -103,7 +103,7 @@ def compiled_page(folder: Path) -> Path:
     """Everything that the page runs, for this very processor; a library has one page."""
     browser = sorted(str(path.relative_to(FOLDER)) for path in BROWSER.glob("*.c"))
     flags = (*variants_here()[NATIVE], f"-DBERTKIT_VARIANT={NATIVE}", f"-DBERTKIT_VARIANTS=X({NATIVE})", "-pthread")
-    return compiled(folder, (*NEUTRAL, VARIANT, *browser), "-ffp-contract=fast", "-fno-math-errno", *flags)
+    return compiled(folder, (*NEUTRAL, VARIANT, *browser), "-O1", "-ffp-contract=fast", "-fno-math-errno", *flags)
 
 
 class PageInC:

@@ -29,6 +29,8 @@ hypothesis.settings.register_profile("campaign", max_examples=500, deadline=None
 hypothesis.settings.load_profile("change")  # that of --hypothesis-profile takes its place
 
 
+#: More than any test has cases: the first one is run.
+ONE = 10_000
 #: Files whose tests have many cases that take long together: of each test one case in so many is run by ``make test``,
 #: and all by ``make campaign``.
 SAMPLED = {
@@ -56,58 +58,61 @@ SAMPLED = {
     "property/test_calibration_properties.py": 3,
     "unit/ablations/test_ablate.py": 3,
     "unit/bulk/test_planner.py": 3,
-    "unit/checkpoints/test_checkpoint_families.py": 3,
+    "unit/checkpoints/test_checkpoint_families.py": ONE,
     "unit/checkpoints/test_checkpoint_reading.py": 3,
     "unit/checkpoints/test_family_bad_input.py": 3,
     "unit/checkpoints/test_pickled.py": 3,
     "unit/cli/test_cli_frame.py": 8,
     "unit/cli/test_cli_vocab.py": 3,
+    "unit/config/test_reading_twice.py": 4,
     "unit/data/corpus/test_documents.py": 3,
     "unit/data/corpus/test_mediawiki.py": 3,
     "unit/data/examples/test_denoising_batches.py": 3,
-    "unit/data/examples/test_masking_families.py": 3,
+    "unit/data/examples/test_masking_families.py": ONE,
     "unit/data/examples/test_pretrain_batches.py": 3,
-    "unit/data/store/test_prepare_families.py": 3,
+    "unit/data/store/test_prepare_families.py": ONE,
     "unit/engine/native/test_added_matrices.py": 4,
     "unit/engine/native/test_library.py": 3,
     "unit/engine/native/test_native_callers.py": 3,
     "unit/engine/native/test_native_encoder.py": 4,
-    "unit/engine/test_fused_families.py": 3,
-    "unit/engine/test_threads_and_modes.py": 3,
-    "unit/engine/test_torch_backend.py": 3,
+    "unit/engine/test_fused_families.py": 9,
+    "unit/engine/test_threads_and_modes.py": ONE,
+    "unit/engine/test_torch_backend.py": 6,
     "unit/export/test_onnx_export.py": 3,
     "unit/export/test_onnx_int8.py": 3,
     "unit/habits/test_trainer.py": 3,
     "unit/inference/test_exported_pipelines.py": 3,
     "unit/inference/test_labelling.py": 3,
-    "unit/inference/test_rows_without_token.py": 3,
+    "unit/inference/test_rows_without_token.py": ONE,
     "unit/inference/test_text_to_text.py": 3,
     "unit/model/seq2seq/test_writing.py": 3,
-    "unit/model/test_convert_seq2seq.py": 3,
+    "unit/model/test_convert_seq2seq.py": ONE,
     "unit/model/test_model_dropout.py": 3,
-    "unit/model/test_pooling.py": 3,
-    "unit/optim/test_optim_state.py": 3,
+    "unit/model/test_pooling.py": 8,
+    "unit/optim/test_optim_state.py": ONE,
     "unit/quantization/test_quantize.py": 3,
     "unit/server/test_bulk.py": 3,
     "unit/tasks/text/test_text_report.py": 3,
-    "unit/tokenization/test_family_tokenizer_files.py": 3,
-    "unit/tokenization/test_family_tokenizer_limits.py": 3,
-    "unit/tokenization/test_smaller_vocabulary.py": 3,
+    "unit/tokenization/test_family_tokenizer_files.py": 6,
+    "unit/tokenization/test_family_tokenizer_limits.py": 12,
+    "unit/tokenization/test_smaller_vocabulary.py": ONE,
     "unit/tokenization/test_tokenizer_limits.py": 3,
     "unit/training/finetuning/test_estimator.py": 3,
-    "unit/training/finetuning/test_estimator_checks.py": 3,
+    "unit/training/finetuning/test_estimator_checks.py": 8,
     "unit/training/finetuning/test_estimator_inputs.py": 3,
     "unit/training/finetuning/test_few_shot.py": 3,
     "unit/training/finetuning/test_finetune_runs.py": 3,
     "unit/training/finetuning/test_finetune_seeds.py": 3,
     "unit/training/finetuning/test_fit.py": 3,
+    "unit/training/finetuning/test_memory_estimate.py": ONE,
     "unit/training/pretraining/test_pretrain.py": 3,
     "unit/training/pretraining/test_pretrain_denoising.py": 3,
-    "unit/training/pretraining/test_pretrain_families.py": 3,
-    "unit/training/pretraining/test_pretrain_tokenizers.py": 3,
+    "unit/training/pretraining/test_pretrain_families.py": ONE,
+    "unit/training/pretraining/test_pretrain_tokenizers.py": ONE,
     "unit/training/trainer/test_gpu_no_wait.py": 3,
     "unit/training/trainer/test_loop.py": 3,
     "unit/training/trainer/test_precision.py": 3,
+    "unit/weights/test_backends_page.py": ONE,
 }
 
 
@@ -181,6 +186,17 @@ def packs(request: pytest.FixtureRequest) -> str:
 def talk() -> None:
     """A command run with ``--quiet``, perhaps by a fixture of many tests, silences the process; a test begins aloud."""
     set_quiet(False)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def without_waiting_for_the_disk() -> Iterator[None]:
+    """Nothing here outlives a power failure, and none is tested; a kill loses nothing that was written.
+
+    Thousands of states of training are saved, each of them in some milliseconds of waiting. Started processes wait.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
 
 
 @pytest.fixture(scope="session")

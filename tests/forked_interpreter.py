@@ -88,6 +88,10 @@ class Forked:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
+    def output(self) -> str:
+        """What it has written until now."""
+        return Path(self._streams.name, "out").read_text(encoding="utf-8")
+
     def is_running(self) -> bool:
         assert self._process.stdout is not None
         return not select.select([self._process.stdout], [], [], 0)[0]

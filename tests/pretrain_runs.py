@@ -31,7 +31,7 @@ SETTINGS = PretrainConfig(
     learning_rate=3e-3,
     warmup=0.1,
     dev_examples=16,
-    checkpoint_every_s=0,
+    checkpoint_every_s=60,
     curve=False,
     precision="fp32",  # the same run on every processor
 )

@@ -275,8 +275,8 @@ def model_file(family: str, shared: Path, folder: Path, *, num_pieces: int | Non
     return file
 
 
-def small(family: str, shared: Path, folder: Path, **settings: Any) -> PreTrainedTokenizer:
-    """A tokenizer with a few hundred tokens."""
+def small(family: str, shared: Path, folder: Path, num_merges: int = 100, **settings: Any) -> PreTrainedTokenizer:
+    """A tokenizer with a few hundred tokens; ``num_merges``: of byte-level BPE."""
     made: PreTrainedTokenizer
     if family == "mpnet":
         return MPNetTokenizer(mpnet_vocab(shared, size=300), **settings)
@@ -287,8 +287,8 @@ def small(family: str, shared: Path, folder: Path, **settings: Any) -> PreTraine
         return made
     vocab, merges = bpe_files(family, shared)
     first = 4 if family == "roberta" else 0
-    names = [*list(vocab)[: first + 256], *("".join(pair) for pair in merges[:100]), *["<mask>"] * (first > 0)]
+    names = [*list(vocab)[: first + 256], *("".join(pair) for pair in merges[:num_merges]), *["<mask>"] * (first > 0)]
     if family == "modernbert":
         settings = {"added_tokens": modernbert_tokens(len(names)), **settings}
-    made = CLASSES[family]({token: number for number, token in enumerate(names)}, merges[:100], **settings)
+    made = CLASSES[family]({token: number for number, token in enumerate(names)}, merges[:num_merges], **settings)
     return made

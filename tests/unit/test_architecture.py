@@ -6,7 +6,9 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -23,29 +25,74 @@ TORCH_FREE = ["bertkit", "bertkit.errors", "bertkit.config", "bertkit.config.pre
               "bertkit.tokenization", "bertkit.metrics", "bertkit.tasks", "bertkit.cli"]  # fmt: skip
 
 
-def functions(path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+class Function(NamedTuple):
+    where: str
+    lines: int
+    is_typed: bool
+
+
+class Facts(NamedTuple):
+    """What the tests ask of a module."""
+
+    lines: int
+    is_documented: bool
+    functions: list[Function]
+    calls: list[str]
+    #: Counts before a noun, and the beginning of what follows.
+    counts: list[str]
+
+
+def facts_of(path):
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    found = Facts(text.count("\n"), bool(ast.get_docstring(tree)) or not text.strip(), [], [], [])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            is_typed = all(a.annotation is not None for a in arguments if a.arg not in ("self", "cls"))
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            found.functions.append(Function(f"{path}:{node.lineno} {node.name}", lines, is_typed))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            found.calls.append(node.func.id)
+        elif isinstance(node, ast.JoinedStr):
+            found.counts.extend(counts_in(node))
+    return found
+
+
+NOUNS = re.compile(r" ((bad|labelled|training|more) )?(rows|texts|labels|examples|documents|files|steps|seeds)\b")
+
+
+def counts_in(node):
+    parts = [None, *node.values]
+    for before, number, after in zip(parts, parts[1:], parts[2:], strict=False):
+        opens = before is None or (isinstance(before, ast.Constant) and before.value.endswith(("(", ": ")))
+        if opens and isinstance(number, ast.FormattedValue) and isinstance(after, ast.Constant):
+            shown, form = ast.unparse(number.value), number.format_spec and ast.unparse(number.format_spec)
+            if NOUNS.match(after.value) and not shown.isupper() and form in (None, "f','"):
+                yield f"{shown}{after.value[:30]}"
+
+
+@pytest.fixture(scope="session")
+def facts(once):
+    """Of every module: reading all of them takes seconds."""
+    return once("facts-of-modules", lambda folder: {path: facts_of(path) for path in FILES})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("room", sorted({path.relative_to(SOURCE).parts[0] for path in FILES}))
-def test_files_are_small_typed_and_documented(room):
+def test_files_are_small_typed_and_documented(room, facts):
     for path in (path for path in FILES if path.relative_to(SOURCE).parts[0] == room):
-        text = path.read_text(encoding="utf-8")
-        assert text.count("\n") <= 400, path
+        assert facts[path].lines <= 400, path
         assert path.name not in ("utils.py", "helpers.py", "common.py"), path
-        assert ast.get_docstring(ast.parse(text)) or not text.strip(), path
-        for node in functions(path):
-            where = f"{path}:{node.lineno} {node.name}"
-            assert (node.end_lineno or 0) - node.lineno < 80, where
-            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            assert all(a.annotation is not None for a in arguments if a.arg not in ("self", "cls")), where
+        assert facts[path].is_documented, path
+        for function in facts[path].functions:
+            assert function.lines <= 80, function.where
+            assert function.is_typed, function.where
 
 
 @pytest.mark.slow
-def test_functions_are_short():
-    lengths = sorted((node.end_lineno or 0) - node.lineno + 1 for path in FILES for node in functions(path))
+def test_functions_are_short(facts):
+    lengths = sorted(function.lines for each in facts.values() for function in each.functions)
     assert lengths[len(lengths) * 95 // 100] <= 45
 
 
@@ -54,23 +101,11 @@ def test_bert_is_read_in_five_short_files():
     assert sum((SOURCE / "model" / f"{name}.py").read_text().count("\n") for name in files) <= 700
 
 
-NOUNS = re.compile(r" ((bad|labelled|training|more) )?(rows|texts|labels|examples|documents|files|steps|seeds)\b")
-
-
 @pytest.mark.slow
-def test_numbers_and_nouns_agree():
+def test_numbers_and_nouns_agree(facts):
     """Where a message begins or a bracket opens with a count, :func:`bertkit.errors.counted` says "1 row"."""
-    found = []
-    for path in (path for path in FILES if path.name != "battery.py"):  # for people who write a kind of task
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            parts = [None, *node.values] if isinstance(node, ast.JoinedStr) else []
-            for before, number, after in zip(parts, parts[1:], parts[2:], strict=False):
-                opens = before is None or (isinstance(before, ast.Constant) and before.value.endswith(("(", ": ")))
-                if opens and isinstance(number, ast.FormattedValue) and isinstance(after, ast.Constant):
-                    shown, form = ast.unparse(number.value), number.format_spec and ast.unparse(number.format_spec)
-                    if NOUNS.match(after.value) and not shown.isupper() and form in (None, "f','"):
-                        found.append(f"{path.relative_to(SOURCE)}: {shown}{after.value[:30]}")
-    assert found == []
+    paths = (path for path in FILES if path.name != "battery.py")  # for people who write a kind of task
+    assert [f"{path.relative_to(SOURCE)}: {count}" for path in paths for count in facts[path].counts] == []
 
 
 @pytest.mark.parametrize(
@@ -83,19 +118,19 @@ def test_counted(number, noun, said):
 
 
 @pytest.mark.slow
-def test_one_place_makes_trainers():
+def test_one_place_makes_trainers(facts):
     makers = {"Trainer", "LoopOptions"}
-    calls = [
-        (path.name, node.func.id)
-        for path in FILES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in makers
-    ]
+    calls = [(path.name, name) for path in FILES for name in facts[path].calls if name in makers]
     assert sorted(calls) == [("assembly.py", "LoopOptions"), ("assembly.py", "Trainer")]
 
 
+@cache
 def names_of(path):
     """The names at the top level of a module."""
+    return frozenset(top_names(path))
+
+
+def top_names(path):
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
@@ -111,7 +146,7 @@ def test_benchmarks_import_what_there_is(script):
         if isinstance(node, ast.ImportFrom):
             files = [folder / f"{str(node.module).replace('.', '/')}.py" for folder in IMPORTED]
             for file in filter(Path.is_file, files):
-                assert {alias.name for alias in node.names} <= {*names_of(file)}, (node.lineno, file)
+                assert {alias.name for alias in node.names} <= names_of(file), (node.lineno, file)
 
 
 def test_imports_do_not_bring_torch():

@@ -123,9 +123,11 @@ def test_every_public_name_is_documented_and_on_a_page(monkeypatch: pytest.Monke
     assert "bertkit.DataError: on no page" in "\n".join(api_pages.missing_docstrings())
 
 
-def test_pages_are_made_of_every_command_and_setting():
+@pytest.mark.parametrize("names", [("tag",), pytest.param(NAMES, marks=pytest.mark.campaign)], ids=["tag", "all"])
+def test_pages_are_made_of_every_command_and_setting(names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(command_pages, "NAMES", names)
     pages = command_pages.command_pages()
-    assert {f"reference/commands/{name}.md" for name in NAMES} < set(pages)
+    assert {f"reference/commands/{name}.md" for name in names} < set(pages)
     assert "`--aggregation-strategy`" not in pages["reference/commands/tag.md"]
     assert "| `--strategy` *CHOICE* | What makes an entity." in pages["reference/commands/tag.md"]
     assert "| `batch_size` | `32` | sequences in a batch |" in fact_pages.fact_pages()["reference/settings.md"]

@@ -111,6 +111,7 @@ def test_without_other_packages_their_part_is_left_out_and_the_line_says_so() ->
     assert trainer == {"transformers Trainer": lacks}
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_bertkit_is_timed_alone_and_in_variants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(pretrain_peers, "find_spec", lambda name: None)
@@ -129,6 +130,7 @@ def test_bertkit_is_timed_alone_and_in_variants(monkeypatch: pytest.MonkeyPatch,
     assert profiled["values_read"] > 0  # of a CPU each step is read
 
 
+@pytest.mark.campaign
 def test_what_is_repeatable_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     (line,) = gpu_parts.repeatable(CPU, True)
     assert line["holds"]

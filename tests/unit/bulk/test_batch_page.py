@@ -23,10 +23,10 @@ BLOCKS = {
         ("Ray Data", "ray", False),
         ("Spark", "pyspark", False),
         ("Spark 2", "pyspark", False),
-        ("DuckDB", "duckdb", True),
-        ("Polars", "polars", True),
+        ("DuckDB", "duckdb", False),
+        ("Polars", "polars", False),
         ("pandas", "pandas", True),
-        ("Dask", "dask.dataframe", True),
+        ("Dask", "dask.dataframe", False),
     ]
 }
 

@@ -62,7 +62,9 @@ def shards(name: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", NUM_SHARDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.campaign] * (each != "skypilot.yaml")) for each in NUM_SHARDS]
+)
 def test_all_shards_are_asked_for_once(name: str) -> None:
     number = NUM_SHARDS[name]
     assert shards(name) == [f"{index}/{number}" for index in range(1, number + 1)]

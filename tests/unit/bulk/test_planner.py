@@ -374,8 +374,9 @@ def test_a_row_that_ends_its_process_is_found_named_and_left_out(model: Path, tm
     assert error == {"place": f"{source}:10", "error": compute.DIED}
 
 
+@pytest.mark.campaign  # every day a run is stopped, and a worker dies
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("kills", [2, 20])
 def test_kills_at_random_change_nothing(model: Path, tmp_path: Path, kills: int) -> None:
     source, out = tmp_path / "in.txt", tmp_path / "out"
     source.write_text("".join(f"{text!r}\n" for text in texts(60 * kills)))

@@ -272,7 +272,9 @@ KINDS = {
 
 
 @pytest.mark.parametrize("wanted", [kind for kind in KINDS if kind is not BertModel])
-@pytest.mark.parametrize("own", KINDS)
+@pytest.mark.parametrize(
+    "own", [pytest.param(kind, marks=[pytest.mark.campaign] * (kind is not BertModel)) for kind in KINDS]
+)
 def test_a_model_of_another_kind_is_called_by_its_name(own: Any, wanted: Any, tmp_path: Path) -> None:
     """One sentence that says what it is and which command takes it, not a list of tensors."""
     folder = saved(own(CONFIG), tmp_path / "m")

@@ -219,6 +219,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> tuple[InferenceEngine, Inference
         return may, InferenceEngine.of(model)
 
 
+@pytest.mark.campaign
 def test_the_check_of_graphs_holds_if_all_sizes_were_recorded(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,7 +159,7 @@ def test_callers_on_several_threads_share_one_pipeline(
     """Also over a model in training mode: none of the callers may put dropout back while another computes."""
     monkeypatch.setattr(torch_backend, "MAX_TOKENS_PER_BATCH", 64)
     pipe = training_pipe(tmp_path, "feature-extraction", BertModel)
-    parts = [TEXTS[start : start + 25] for start in range(0, 200, 25)] * 4
+    parts = [TEXTS[start : start + 25] for start in range(0, 200, 25)] * 2
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda part: np.stack(pipe(part, pooling="mean")), parts))
     pipe.model.eval()

@@ -303,19 +303,23 @@ def test_a_model_that_cannot_be_loaded_again(folder: Path, tmp_path: Path, monke
     assert isinstance(pipe.model, BertModel)  # by its place, wherever the process is now
 
 
-def test_the_packed_weights_go_with_their_pipeline(folder: Path) -> None:
-    gc.collect()
+def test_the_packed_weights_go_with_their_pipeline(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[NativeEncoder]] = []
+    make = NativeEncoder.__init__
+
+    def noted(encoder: NativeEncoder, *args: Any, **options: Any) -> None:
+        made.append(weakref.ref(encoder))
+        make(encoder, *args, **options)
+
+    monkeypatch.setattr(NativeEncoder, "__init__", noted)
     gc.disable()
-    others = {id(each) for each in gc.get_objects() if type(each) is NativeEncoder}  # of earlier tests
     try:
         for given in (folder, BertModel.from_pretrained(folder)):
             pipe = pipeline("feature-extraction", model=given, tokenizer=folder, device="cpu")
             vectors(pipe)
-            packed = [each for each in gc.get_objects() if type(each) is NativeEncoder and id(each) not in others]
-            assert len(packed) == 1
-            there = weakref.ref(packed.pop())
+            assert sum(each() is not None for each in made) == 1
             del pipe
-            assert there() is None
+            assert all(each() is None for each in made)
     finally:
         gc.enable()
 

@@ -258,12 +258,14 @@ def test_the_command_writes_fewer_bits(folder: Path, tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.slow
-def test_a_conversion_keeps_the_modules(folder: Path, encoder: SentenceEncoder, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pickled", [False, pytest.param(True, marks=pytest.mark.campaign)])
+def test_a_conversion_keeps_the_modules(folder: Path, encoder: SentenceEncoder, pickled: bool, tmp_path: Path) -> None:
     source = shutil.copytree(folder, tmp_path / "source")
-    weights = source / "2_Dense" / "model.safetensors"
-    torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
-    weights.unlink()
-    done = convert(source, tmp_path / "made", trust_pickle=True)
+    if pickled:
+        weights = source / "2_Dense" / "model.safetensors"
+        torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
+        weights.unlink()
+    done = convert(source, tmp_path / "made", trust_pickle=pickled)
     assert "vectors of texts: pooling mean, max, then Dense, Normalize" in done.notes
     assert near(SentenceEncoder(tmp_path / "made", precision="fp32").encode(TEXTS), encoder.encode(TEXTS))
     with_head = save_tiny(tmp_path / "head", bertkit.BertForMaskedLM)

@@ -75,13 +75,13 @@ def test_rows_that_say_the_same_are_drawn_together() -> None:
     assert all(np.isin(draw % 50, np.unique(draw % 50)).all() for draw in together)
     assert {len(draw) for draw in together} == {200}
     held = np.zeros(2)
-    for _ in range(200):
+    for _ in range(100):
         right = np.tile(generator.random(50) < 0.8, 4).astype(float)
         for number, draws in enumerate((together, alone)):
             low, high = middle_of(drawn_means(right, draws).tolist())
             held[number] += low <= 0.8 <= high
-    assert 0.88 < held[0] / 200 < 0.99
-    assert held[1] / 200 < 0.75  # a control: as if all rows were independent
+    assert 0.88 < held[0] / 100 < 0.99
+    assert held[1] / 100 < 0.75  # a control: as if all rows were independent
 
 
 def test_groups_of_one_are_rows() -> None:

@@ -242,6 +242,7 @@ def test_adamw_is_that_of_torch(fused: bool) -> None:
     assert len(set(values)) == 3, "the control: it moves"
 
 
+@pytest.mark.campaign  # a run of fine-tuning is looked at every day
 @pytest.mark.slow
 def test_optimizers_import_no_compiler() -> None:
     """Which torch's own do when they are made: a second of every process that trains."""

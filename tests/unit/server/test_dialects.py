@@ -175,7 +175,9 @@ def test_prompts_that_a_model_lacks_change_nothing(server: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["openai", "huggingface_hub", "ollama", "cohere"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("openai", marks=pytest.mark.campaign), "huggingface_hub", "ollama", "cohere"]
+)
 def test_stock_clients(server: Any, name: str) -> None:
     pytest.importorskip(name)
     program = CLIENTS / f"{name.removesuffix('_hub')}_client.py"

@@ -119,11 +119,14 @@ def test_a_full_queue_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(health, "WAIT", 0.05)
     with serving(*save_models(tmp_path, ("vectors",)), max_requests=1) as (app, address), ThreadPoolExecutor(2) as pool:
         with hanging(app):
-            answers = [pool.submit(ask, address, "/v1/embed", {"input": text}) for text in ("a", "b")]
+            answers = [pool.submit(ask, address, "/v1/embed", {"input": "a"})]
             batcher = app.service.models.slots["vectors"].batcher
             assert batcher is not None
             end = time.monotonic() + 20
-            while batcher.queue.requests < 1 and time.monotonic() < end:
-                time.sleep(0.01)
+            while batcher.queue.requests < 1 or not answers[1:]:
+                assert time.monotonic() < end
+                # It is refused while the first one has not been taken from the queue.
+                answers.append(pool.submit(ask, address, "/v1/embed", {"input": "b"}))
+                time.sleep(0.02)
             assert probed(address) == 200
         assert {answer.result().status for answer in answers} <= {200, 429}

@@ -39,7 +39,7 @@ def test_an_own_task_of_a_model_by_its_name_waits_for_it(tmp_path: Path) -> None
         assert "answer" in ask_until_ready(address, "/models/answers", body)
 
 
-@pytest.mark.parametrize("settings", [{"keep_alive": 0.05}, {"memory": 1}])
+@pytest.mark.parametrize("settings", [{"keep_alive": 0.05}, pytest.param({"memory": 1}, marks=pytest.mark.campaign)])
 def test_an_unloaded_model_comes_back(tmp_path: Path, settings: dict[str, float]) -> None:
     with serving(*save_models(tmp_path, ("labels",)), **settings) as (app, address):
         models = app.service.models

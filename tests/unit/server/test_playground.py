@@ -145,7 +145,7 @@ def check_quiet(page: Page, address: str) -> None:
 
 @in_browser
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (360, True)])
+@pytest.mark.parametrize(("width", "dark"), [pytest.param(1280, False, marks=pytest.mark.campaign), (360, True)])
 def test_every_tab(address: str, tmp_path: Path, width: int, dark: bool) -> None:
     seen = set()
     with browser(tmp_path / "profile") as page:

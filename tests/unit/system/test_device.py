@@ -136,7 +136,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("library", "card", "visible", "imports"),
     [
-        (True, True, None, True),  # the control: all that a machine with a GPU has
+        # The controls: all that a machine with a GPU has.
+        pytest.param(True, True, None, True, marks=pytest.mark.campaign),
         pytest.param(True, True, "0", True, marks=pytest.mark.campaign),
         (True, False, None, False),
         (True, True, "", False),

@@ -37,7 +37,10 @@ print(json.dumps({
 @pytest.mark.skipif("AVX2" not in find_processor().instruction_sets, reason="nothing lower than this processor")
 @pytest.mark.parametrize(
     ("level", "torch_says", "blas", "sets", "lanes"),
-    [("avx2", "AVX2", "Haswell", ["AVX2"], 8), ("plain", "DEFAULT", "Nehalem", [], 4)],
+    [
+        ("avx2", "AVX2", "Haswell", ["AVX2"], 8),
+        pytest.param("plain", "DEFAULT", "Nehalem", [], 4, marks=pytest.mark.campaign),
+    ],
 )
 def test_every_library_computes_as_told(
     level: str, torch_says: str, blas: str, sets: list[str], lanes: int, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ import torch
 from bertkit.errors import InputError, ResourceError
 from bertkit.system import memory
 from bertkit.system.memory import memory_guard
+from forked_interpreter import run_forked
 
 
 @pytest.mark.parametrize("allocate", [lambda: torch.empty(1 << 60), lambda: np.empty(1 << 60, dtype=np.int8)])
@@ -35,12 +36,12 @@ def test_a_limit_on_the_address_space() -> None:
     code = """
 import resource, torch
 from bertkit.system.memory import memory_guard
-resource.setrlimit(resource.RLIMIT_AS, (2 << 30, -1))
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), -1))
 with memory_guard("Use less."):
     torch.ones(1 << 32)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ResourceError: out of memory" in done.stderr
+    assert "ResourceError: out of memory" in run_forked(code).stderr
 
 
 #: Ten arrays of 48 MiB, one after the other; minor page faults of the last nine, with and without the block.

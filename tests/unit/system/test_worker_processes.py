@@ -78,7 +78,7 @@ def test_workers_that_learn_a_vocabulary_end_when_their_parent_is_killed(tmp_pat
     try:
         wait_until(lambda: len(children(parent.pid)) >= 3)  # two workers and Python's tracker of resources
         workers = children(parent.pid)
-        time.sleep(1)
+        time.sleep(0.3)
         parent.send_signal(signal.SIGKILL)
         parent.wait()
         wait_until(lambda: not any(map(is_alive, workers)), seconds=20)

@@ -97,7 +97,9 @@ def test_a_real_folder_with_a_config(shared: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("files", ["all", "vocab.txt", "tokenizer.json"])
+@pytest.mark.parametrize(
+    "files", ["all", *(pytest.param(each, marks=pytest.mark.campaign) for each in ("vocab.txt", "tokenizer.json"))]
+)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -71,7 +71,9 @@ def test_a_million_marks_that_change_places_and_stay(tokenizer: BertTokenizer) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["a word", "marks", "marks out of order", "surrogates"])
+@pytest.mark.parametrize(
+    "kind", ["a word", *(pytest.param(kind, marks=pytest.mark.campaign) for kind in ("marks", "surrogates"))]
+)
 def test_two_million_characters_with_offsets(tokenizer: BertTokenizer, kind: str) -> None:
     unit, count = LONG[kind]
     text = unit * (TWO_MILLION // len(unit))
@@ -279,7 +281,7 @@ def test_an_interrupted_call_leaves_nothing_half_done(shared: Path) -> None:
 def test_threads_share_a_tokenizer(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "MAX_CHUNKS", 500)
     monkeypatch.setattr(chunks, "BATCH_CHARS", 200)
-    texts = [f"word{number} un{number}affable [MASK] {number % 7}" for number in range(3000)]
+    texts = [f"word{number} un{number}affable [MASK] {number % 7}" for number in range(1000)]
     tokenizer = BertTokenizer(vocab_file(shared, "uncased"))
     expected = BertTokenizer(vocab_file(shared, "uncased")).encode_ragged(texts).ids
     wrong: list[int] = []

@@ -120,7 +120,9 @@ def test_missing_files_are_noticed_before_anything_is_read(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".gz", gzip.compress), pytest.param(".xz", lzma.compress, marks=pytest.mark.campaign)]
+)
 def test_damaged_archives(suffix: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     text = b"".join(b"line %d\n\n" % number for number in range(150_000))
     file = tmp_path / f"a.txt{suffix}"

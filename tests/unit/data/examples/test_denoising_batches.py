@@ -18,9 +18,9 @@ from bertkit.optim import adamw, linear_schedule, parameter_groups
 from bertkit.training.trainer.loop import Trainer
 from bertkit.training.trainer.loop_options import LoopOptions
 from pretrain_helpers import FIRST, ToyTokens, random_tokens
-from tokenizer_families import family_contestants
+from tokenizer_families import small
 
-TOKENS = random_tokens(0, 60)
+TOKENS = random_tokens(0, 24)
 #: Ids that the toy corpus does not have.
 BOS, EOS, MASK = (FIRST + TOKENS.num_tokens + more for more in range(3))
 SENTINELS = tuple(range(MASK + 100, MASK, -1))
@@ -106,12 +106,12 @@ def test_what_cannot_be_made_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_the_vocabulary_of_a_tokenizer(shared: Path) -> None:
-    t5: Any = family_contestants(shared, "t5").ours
+def test_the_vocabulary_of_a_tokenizer(shared: Path, tmp_path: Path) -> None:
+    t5: Any = small("t5", shared, tmp_path)
     found = DenoisingVocabulary.of(t5)
     assert (found.before, found.behind) == ((), (t5.eos_token_id,))
     assert t5.convert_ids_to_tokens(list(found.sentinels[:2])) == ["<extra_id_0>", "<extra_id_1>"]
-    bart: Any = family_contestants(shared, "roberta").ours
+    bart: Any = small("roberta", shared, tmp_path)
     found = DenoisingVocabulary.of(bart)
     assert (found.before, found.behind) == ((bart.cls_token_id,), (bart.sep_token_id,))
     assert found.mask_id == bart.mask_token_id

@@ -14,7 +14,7 @@ from bertkit.engine.native import library
 from bertkit.engine.native.library import NativeLibrary
 from bertkit.engine.native.library_cache import UnavailableError
 from bertkit.system.processor import level
-from native_helpers import INSTRUCTION_SETS
+from native_helpers import INSTRUCTION_SETS, PLAIN
 
 #: Those of the package, with warnings as errors.
 FLAGS = (*building.FLAGS, "-Wall", "-Wextra", "-Werror")
@@ -33,11 +33,13 @@ def compiler() -> tuple[str, ...]:
 def build(compiler: tuple[str, ...], once: Callable[[str, Callable[[Path], Any]], Any]) -> Build:
     """The library with a variant by name; skips where the compiler or the processor does not have it.
 
-    A variant that this compiler does not know is left out; warnings are errors.
+    A variant that this compiler does not know is left out; warnings are errors. Each takes seconds to compile, so those
+    of the campaign are a library of their own.
     """
 
-    def compiled(folder: Path) -> tuple[Path, str | None]:
-        variants = {name: flags for name, flags in INSTRUCTION_SETS.items() if flags}
+    def compiled(folder: Path, everyday: bool) -> tuple[Path, str | None]:
+        chosen = {name: flags for name, flags in INSTRUCTION_SETS.items() if (name in EVERYDAY) == everyday}
+        variants = {name: flags for name, flags in chosen.items() if flags}
         target = folder / "encoder.so"
         failure = building.compile_library(compiler, target, variants, FLAGS)
         if failure is not None and "unrecognized" in failure:  # of some variant, which it does not name
@@ -50,7 +52,9 @@ def build(compiler: tuple[str, ...], once: Callable[[str, Callable[[Path], Any]]
 
     @cache
     def made(name: str) -> NativeLibrary:
-        target, failure = once("native-variants", compiled)
+        everyday = name in EVERYDAY
+        kind = "native-variants" if everyday else "native-variants-between"
+        target, failure = once(kind, lambda folder: compiled(folder, everyday))
         assert failure is None
         try:
             return library.load(target, name)
@@ -62,16 +66,18 @@ def build(compiler: tuple[str, ...], once: Callable[[str, Callable[[Path], Any]]
 
 @pytest.fixture(scope="session")
 def native(build: Build) -> NativeLibrary:
-    """For all that this processor has, or a lower one has that the tests run as."""
-    return build(next(iter(building.variants_here(level()))))
+    return build(OWN)
 
 
-#: Left to the campaign: a variant that is always tested has nearly the same kernels.
-BETWEEN = {"avx512_vnni", "avx512", "neon_dot"}
+#: For all that this processor has, or a lower one has that the tests run as.
+OWN = next(iter(building.variants_here(level())))
+#: The others are left to the campaign: that of this very processor has nearly the kernels of one of them, and ``make
+#: lower`` runs the tests as a processor without AVX-512.
+EVERYDAY = {OWN, PLAIN, "sse42", "neon"}
 
 
 @pytest.fixture(
-    params=[pytest.param(name, marks=[pytest.mark.campaign] * (name in BETWEEN)) for name in INSTRUCTION_SETS]
+    params=[pytest.param(name, marks=[pytest.mark.campaign] * (name not in EVERYDAY)) for name in INSTRUCTION_SETS]
 )
 def any_library(request: pytest.FixtureRequest, build: Build) -> NativeLibrary:
     """Each in turn."""

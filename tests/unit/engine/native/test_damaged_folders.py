@@ -45,7 +45,7 @@ def foreign(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("rounds", [100, pytest.param(1000, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("rounds", [40, pytest.param(1000, marks=pytest.mark.campaign)])
 @pytest.mark.parametrize(("make", "is_ours"), [(save_tiny, True), (foreign, False)], ids=["bertkit's", "another's"])
 def test_flips_and_cuts(make: Callable[[Path], Path], is_ours: bool, rounds: int, tmp_path: Path) -> None:
     folder = Path(make(tmp_path / "model"))

@@ -106,7 +106,7 @@ def test_a_daemon_thread_may_compute_when_the_interpreter_exits(native: NativeLi
 
 
 #: Children; each takes some milliseconds to come and go.
-FORKS = 150
+FORKS = 50
 
 
 def fork_often(path: Path, end: Connection) -> None:
@@ -154,7 +154,7 @@ def return_freed_memory() -> None:
 
 
 def come_and_go(path: Path, end: Connection) -> None:
-    """Send what memory holds, in bytes of one encoder's weights: beside ten encoders, and after 200 that are gone."""
+    """Send what memory holds, in bytes of one encoder's weights: beside ten encoders, and after 60 that are gone."""
     return_freed_memory()
     library = load(path)
     shape = shape_of(256, 4, 1024, order=(0,))
@@ -172,7 +172,7 @@ def come_and_go(path: Path, end: Connection) -> None:
     beside = resident()
     held.clear()
     one = 4 * (4 * 256 * 256 + 2 * 256 * 1024)
-    end.send(((beside - before) / one, (use(200) - before) / one))
+    end.send(((beside - before) / one, (use(60) - before) / one))
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")

@@ -8,19 +8,20 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Collection
 from datetime import date
 from pathlib import Path
 
 import pytest
 
 from bertkit.engine.native.build import FLAGS, FOLDER, NEUTRAL, VARIANT
-from native_helpers import INSTRUCTION_SETS, NATIVE, PLAIN
+from bertkit.engine.native.library import NativeLibrary
+from native_helpers import INSTRUCTION_SETS
 
 pytestmark = pytest.mark.slow
 
 FUZZER = Path(__file__).parents[3] / "native" / "fuzz.c"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
+COMMON = ["-g", "-O1", *(flag for flag in FLAGS if flag != "-O3"), *WARNINGS, f"-I{FOLDER}"]
 SANITIZERS = {
     "none": (),
     "address and undefined behaviour": ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
@@ -34,11 +35,10 @@ def fuzz(
     flags: tuple[str, ...],
     seed: int,
     rounds: int,
-    sets: Collection[str] = INSTRUCTION_SETS,
 ) -> None:
-    common = ["-g", "-O1", *(flag for flag in FLAGS if flag != "-O3"), *WARNINGS, *flags, f"-I{FOLDER}"]
+    common = [*COMMON, *flags]
     objects, names = [], []
-    for name, own in ((name, own) for name, own in INSTRUCTION_SETS.items() if name in sets):
+    for name, own in INSTRUCTION_SETS.items():
         target = folder / f"{name}.o"
         command = [*compiler, *common, *own, f"-DBERTKIT_VARIANT={name}", "-c", FOLDER / VARIANT, "-o", target]
         if own and not subprocess.run(command, capture_output=True).returncode:
@@ -46,12 +46,20 @@ def fuzz(
             names.append(f"X({name})")
     sources = [FOLDER / name for name in NEUTRAL]
     listed = "-DBERTKIT_VARIANTS=" + " ".join(names)
-    program = folder / "fuzz"
-    command = [*compiler, *common, listed, *sources, FUZZER, *objects, "-o", program, "-pthread", "-lm"]
-    built = subprocess.run(command, capture_output=True, text=True)
+    built = link(compiler, folder, *common, listed, *sources, *objects)
     if "cannot find" in built.stderr:
         pytest.skip(f"the compiler has no library for {flags}")
     assert not built.returncode, built.stderr
+    run_fuzzer(folder, seed, rounds)
+
+
+def link(compiler: tuple[str, ...], folder: Path, *parts: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [*compiler, FUZZER, *parts, "-o", folder / "fuzz", "-pthread", "-lm"]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def run_fuzzer(folder: Path, seed: int, rounds: int) -> None:
+    program = folder / "fuzz"
     done = subprocess.run([program, str(seed), str(rounds)], capture_output=True, text=True)
     assert not done.returncode, f"seed {seed}: {done.stdout[-2000:]}{done.stderr[:4000]}"
     counts = re.search(r"(\d+) wrong arguments refused, (\d+) calls beside others", done.stdout)
@@ -60,8 +68,13 @@ def fuzz(
     print(done.stdout)
 
 
-def test_random_encoders_agree_and_wrong_arguments_are_refused(compiler: tuple[str, ...], tmp_path: Path) -> None:
-    fuzz(compiler, tmp_path, (), 1, 60, (NATIVE, PLAIN))
+def test_random_encoders_agree_and_wrong_arguments_are_refused(
+    compiler: tuple[str, ...], native: NativeLibrary, tmp_path: Path
+) -> None:
+    """By the library of the other tests, whose variants are compiled already."""
+    built = link(compiler, tmp_path, *COMMON, f"-Wl,-rpath,{native.path.parent}", native.path)
+    assert not built.returncode, built.stderr
+    run_fuzzer(tmp_path, 1, 30)
 
 
 @pytest.mark.campaign

@@ -57,7 +57,7 @@ def test_inputs_of_any_lengths_are_written_for_alike(model: Any) -> None:
     """In groups of similar length, sorted or not, each input gets what it gets alone; and copies follow the weights."""
     model.double()
     chance = torch.Generator().manual_seed(4)
-    lengths = [3, 40, 5, 9, 33, 4, 7, 12, 3, 48, 5, 6, 8, 30, 2, 4, 21]
+    lengths = [3, 40, 5, 9, 33, 4, 48, 6, 2, 21]
     rows = [torch.randint(3, VOCAB, (length,), generator=chance) for length in lengths]
     ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
     mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)

@@ -314,7 +314,7 @@ def test_the_pickle_holds_no_torch_objects(fitted: BertClassifier) -> None:
 
 @pytest.mark.slow
 def test_grid_search_and_cross_validation(start: str) -> None:
-    X, y = data(300, 0)
+    X, y = data(160, 0)
     search = GridSearchCV(quick(start), {"learning_rate": [1e-8, 5e-3]}, cv=2).fit(X, y)
     assert search.best_params_ == {"learning_rate": 5e-3}
     assert search.predict(X[:3]).shape == (3,)

@@ -164,11 +164,13 @@ def test_weights_of_labels_are_those_of_their_rows(start: str, tmp_path: Path) -
 # ------------------------------------------------------------------------------------------- few labels, settings
 
 
-def test_few_labels_by_each_method(start: str) -> None:
-    for method in ("linear", "contrastive", "finetune"):
-        model = BertClassifier(start, few_shot=method, **{**QUICK, "epochs": 2}).fit(TEXTS[:12], LABELS[:12])
-        assert model.config_.few_shot_method == method
-        assert model.predict(TEXTS).shape == (48,)
+@pytest.mark.parametrize(
+    "method", ["linear", *(pytest.param(each, marks=pytest.mark.campaign) for each in ("contrastive", "finetune"))]
+)
+def test_few_labels_by_each_method(method: str, start: str) -> None:
+    model = BertClassifier(start, few_shot=method, **{**QUICK, "epochs": 2}).fit(TEXTS[:12], LABELS[:12])
+    assert model.config_.few_shot_method == method
+    assert model.predict(TEXTS).shape == (48,)
 
 
 @pytest.mark.campaign

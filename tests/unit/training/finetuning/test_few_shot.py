@@ -158,7 +158,8 @@ def test_the_methods_are_compared_on_training_rows_alone(
     start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = write_splits(tmp_path / "data", labelled_texts(24, 0), labelled_texts(30, 1))
-    result = finetune(csv_task(data), data, start, tmp_path / "run", FEW)
+    config = FEW.model_copy(update={"epochs": 1})
+    result = finetune(csv_task(data), data, start, tmp_path / "run", config)
     told = f"{capsys.readouterr().err}\n{result.render()}"
     assert told.count("comparing methods") == 1, "one line, and a bar on a terminal"
     assert told.count("labels, in this order:") == 1, "with the report on the data, not once more with the scores"
@@ -174,7 +175,7 @@ def test_the_methods_are_compared_on_training_rows_alone(
     assert any("best in cross-validation" in note for note in result.notes)
     # Other dev rows, the same choice and the same scores of the comparison.
     write_splits(tmp_path / "data", labelled_texts(24, 0), labelled_texts(30, 7))
-    other = finetune(csv_task(tmp_path / "data"), tmp_path / "data", start, tmp_path / "other", FEW).protocol[
+    other = finetune(csv_task(tmp_path / "data"), tmp_path / "data", start, tmp_path / "other", config).protocol[
         "few_shot"
     ]
     for one, two in zip(found["compared"], other["compared"], strict=True):

@@ -57,7 +57,7 @@ def _without(value: Any, names: set[str]) -> Any:
     return [_without(part, names) for part in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("has_dev", [False, True])
+@pytest.mark.parametrize("has_dev", [pytest.param(False, marks=pytest.mark.campaign), True])
 def test_the_call_is_the_command(has_dev: bool, start: Path, file: Path, tmp_path: Path) -> None:
     called, typed, dev = tmp_path / "called" / "run", tmp_path / "typed" / "run", tmp_path / "more.csv"
     pd.DataFrame(labelled_texts(8, 2), columns=["body", "stars"]).to_csv(dev, index=False)
@@ -160,7 +160,7 @@ def test_bad_rows_are_named_or_left_out(start: Path, frame: pd.DataFrame, tmp_pa
     assert made.protocol["data"]["bad_rows_left_out"]["train"] == 1
 
 
-@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("frozen", [False, pytest.param(True, marks=pytest.mark.campaign)])
 def test_heads_of_several_tasks_in_memory_are_those_of_files(
     frozen: bool, start: Path, frame: pd.DataFrame, tmp_path: Path
 ) -> None:

@@ -55,10 +55,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "task",  # with a new head, and with the dense step of the included model
     ["csv", pytest.param("pairs", marks=pytest.mark.campaign)],
 )
-def test_training_imports_no_compiler(task: str, data: Path, tmp_path: Path) -> None:
+def test_training_imports_no_compiler(task: str, tmp_path: Path) -> None:
     """torch's takes a second or two; its optimizers would import it, and so would copying from the meta device."""
     write_table(tmp_path / "pairs.csv", ("text", "text_pair"), [(f"a {n}", f"{n} b") for n in range(9)], delimiter=",")
-    file = data if task == "csv" else tmp_path / "pairs.csv"
+    few = write_splits(tmp_path / "few", labelled_texts(12, 1), labelled_texts(8, 2))
+    file = few if task == "csv" else tmp_path / "pairs.csv"
     code = (
         "import sys\n"
         "from bertkit.cli import main\n"

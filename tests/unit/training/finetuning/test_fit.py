@@ -29,7 +29,7 @@ from bertkit.tasks.text.workflow import TextWorkflow, class_weights, label_entro
 from bertkit.training.finetuning import feature_cache
 from bertkit.training.finetuning import fit as fit_module
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
-from bertkit.training.finetuning.fit import fit_classifier
+from bertkit.training.finetuning.fit import Fit, fit_classifier
 from bertkit.training.finetuning.frozen_encoder import FrozenHead, VectorBatch, freeze_encoder, frozen_vectors
 from bertkit.training.finetuning.seed_run import settings_of_seed
 from bertkit.training.trainer.callbacks import Callback
@@ -63,9 +63,15 @@ def logits_of(model: Any, rows: Ragged) -> np.ndarray:
 # ------------------------------------------------------------------------------------------- whole training
 
 
+@pytest.fixture(scope="module")
+def learned() -> Fit:
+    """A run that learns."""
+    return fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=10), seed=0)
+
+
 @pytest.mark.slow
-def test_fit_learns_and_keeps_the_best_epoch() -> None:
-    fit = fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=20), seed=0)
+def test_fit_learns_and_keeps_the_best_epoch(learned: Fit) -> None:
+    fit = learned
     assert DEV.labels is not None
     scores = score_logits(toy_task(), logits_of(fit.model, DEV), DEV.labels)
     assert scores["accuracy"] > 0.6
@@ -76,7 +82,8 @@ def test_fit_learns_and_keeps_the_best_epoch() -> None:
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights_and_another_does_not() -> None:
-    runs = [fit_classifier(tiny_model(), toy_task(), TRAIN, None, toy_config(), seed=seed).model for seed in (4, 4, 5)]
+    config = toy_config(epochs=2)
+    runs = [fit_classifier(tiny_model(), toy_task(), TRAIN, None, config, seed=seed).model for seed in (4, 4, 5)]
     first, second, other = (weights(model) for model in runs)
     assert all(torch.equal(value, second[name]) for name, value in first.items())
     assert any(not torch.equal(value, other[name]) for name, value in first.items())
@@ -460,11 +467,10 @@ def test_label_entropy() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_learns_nothing_is_called_dead() -> None:
+def test_a_run_that_learns_nothing_is_called_dead(learned: Fit) -> None:
     fit = fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(learning_rate=1e-9), seed=0)
     assert fit.dead
-    fit = fit_classifier(tiny_model(), toy_task(), TRAIN, DEV, toy_config(epochs=20), seed=0)
-    assert not fit.dead
+    assert not learned.dead
 
 
 # ----------------------------------------------------------------------------------------------- settings

@@ -69,7 +69,7 @@ def runs(place):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["shared", "frozen"])
+@pytest.mark.parametrize("kind", ["shared", pytest.param("frozen", marks=pytest.mark.campaign)])
 def test_each_head_is_a_model_of_its_own(place, runs, kind, tmp_path):
     run, result = place / kind, runs[kind]
     assert json.loads((run / "heads.json").read_text()) == json.loads(json.dumps(result.to_dict()))
@@ -187,6 +187,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(place, runs, monkeypatch):
     assert (out / "model.safetensors").read_bytes() == (place / "shared" / "model.safetensors").read_bytes()
 
 
+@pytest.mark.campaign
 def test_a_frozen_run_goes_on_where_it_stopped(place, runs):
     heads = heads_of(place)
     settings = FinetuneConfig(**{**QUICK, "baseline": True}, freeze_encoder=True)

@@ -33,7 +33,7 @@ from pretrain_runs import SETTINGS, SHAPE, interrupt_after, weights
 
 @pytest.mark.slow
 def test_it_learns_and_leaves_a_checkpoint_that_loads(stores, tmp_path) -> None:
-    config = SETTINGS.replace(max_steps=150, eval_every_steps=10, checkpoint_every_s=60)
+    config = SETTINGS.replace(max_steps=100, eval_every_steps=10, checkpoint_every_s=60)
     result = pretrain(stores[0], tmp_path / "run", config, model=SHAPE, dev=stores[1])
     first, last = result.progression.epochs[0], result.progression.epochs[-1]
     assert last["dev_masked_lm_loss"] < 0.5 * first["dev_masked_lm_loss"]
@@ -44,7 +44,7 @@ def test_it_learns_and_leaves_a_checkpoint_that_loads(stores, tmp_path) -> None:
     BertForMaskedLM.from_pretrained(result.model)
     BertTokenizer.from_pretrained(result.model)
     records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
-    assert [record["step"] for record in records if "event" not in record] == list(range(1, 151))
+    assert [record["step"] for record in records if "event" not in record] == list(range(1, 101))
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
@@ -129,7 +129,7 @@ def test_another_seed_gives_another_run(stores, tmp_path) -> None:
 
 @pytest.mark.slow
 def test_pre_training_goes_on_from_a_checkpoint(stores, tmp_path) -> None:
-    config = SETTINGS.replace(max_steps=60, checkpoint_every_s=60)
+    config = SETTINGS.replace(max_steps=20, checkpoint_every_s=60)
     first = pretrain(stores[0], tmp_path / "first", config, model=SHAPE, dev=stores[1])
     start = BertForPreTraining.from_pretrained(first.model)
     brief = SETTINGS.model_copy(update={"max_steps": 2, "learning_rate": 1e-5})

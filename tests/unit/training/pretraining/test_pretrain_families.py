@@ -24,10 +24,10 @@ from pretrain_runs import SETTINGS, make_stores
 
 Stores = tuple[TokenStore, TokenStore]
 OWN: dict[str, dict[str, Any]] = {
+    "roberta": {},
     "modernbert": {"local_attention": 8},
     "deberta-v2": {"position_buckets": 8, "max_relative_positions": 16, "norm_rel_ebd": "layer_norm"},
     "mpnet": {},
-    "roberta": {},
     "distilbert": {},
     "electra": {"embedding_size": 16},
     "albert": {"embedding_size": 16},

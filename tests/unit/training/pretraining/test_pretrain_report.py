@@ -127,7 +127,9 @@ def test_without_matplotlib_the_run_is_told_and_goes_on(stores, tmp_path, monkey
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), RuntimeError("no font")])
+@pytest.mark.parametrize(
+    "fault", [OSError(28, "No space left on device"), pytest.param(RuntimeError("no font"), marks=pytest.mark.campaign)]
+)
 def test_a_picture_that_fails_ends_no_run_and_hides_no_end(stores, tmp_path, monkeypatch, capsys, fault) -> None:
     def fail(*_args, **_kwargs):
         raise fault

@@ -57,7 +57,15 @@ class Numbers:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_workers", [0, 1, 2, 7])
+@pytest.mark.parametrize(
+    "num_workers",
+    [
+        pytest.param(0, marks=pytest.mark.campaign),
+        pytest.param(1, marks=pytest.mark.campaign),
+        2,
+        pytest.param(7, marks=pytest.mark.campaign),
+    ],
+)
 def test_one_stream_for_any_number_of_workers(num_workers: int) -> None:
     expected = data()
     last = 2 * expected.steps_per_epoch + 2  # over the ends of two epochs

@@ -46,34 +46,34 @@ def test_nothing_stays_on_the_model() -> None:
     copy.deepcopy(model)
 
 
-def test_one_graph_for_all_layers_and_numbers_of_tokens() -> None:
-    """Forward and backward of ragged steps, with weights in float32 and copies in 16 bits: the first layer compiles."""
+@pytest.mark.parametrize("half", [pytest.param(False, marks=pytest.mark.campaign), True])
+def test_one_graph_for_all_layers_and_numbers_of_tokens(half: bool) -> None:
+    """Forward and backward of ragged steps, with weights in float32 or copies in 16 bits: the first layer compiles."""
     from torch._dynamo.backends.debugging import aot_eager
     from torch._dynamo.utils import counters
 
-    for half in (False, True):
-        torch._dynamo.reset()
-        counters.clear()
-        calls: list[int] = []  # of the compiler, by numbers of tokens; it is free to begin a graph again
-        tokens: set[int] = set()
+    torch._dynamo.reset()
+    counters.clear()
+    calls: list[int] = []  # of the compiler, by numbers of tokens; it is free to begin a graph again
+    tokens: set[int] = set()
 
-        def compiler(graph: Any, inputs: Any, calls: list[int] = calls) -> Any:
-            calls.append(next(len(each) for each in inputs if isinstance(each, torch.Tensor)))
-            return aot_eager(graph, inputs)
+    def compiler(graph: Any, inputs: Any) -> Any:
+        calls.append(next(len(each) for each in inputs if isinstance(each, torch.Tensor)))
+        return aot_eager(graph, inputs)
 
-        model = no_dropout().train()
-        with compiled(model, enabled=True, backend=compiler):
-            for step in range(12):
-                for batch in DATA.plan().micro_batches(step):
-                    tokens.add(batch.layout.num_tokens)
-                    with half_weights(model, torch.bfloat16) if half else nullcontext():
-                        terms = model.forward_packed(batch).loss_terms
-                        assert terms is not None
-                        terms["loss"].total.backward()
-        assert len(tokens) > 8
-        assert len(set(calls)) == 1
-        assert counters["stats"]["unique_graphs"] == 1
-        assert counters["frames"]["total"] == 1
+    model = no_dropout().train()
+    with compiled(model, enabled=True, backend=compiler):
+        for step in range(12):
+            for batch in DATA.plan().micro_batches(step):
+                tokens.add(batch.layout.num_tokens)
+                with half_weights(model, torch.bfloat16) if half else nullcontext():
+                    terms = model.forward_packed(batch).loss_terms
+                    assert terms is not None
+                    terms["loss"].total.backward()
+    assert len(tokens) > 8
+    assert len(set(calls)) == 1
+    assert counters["stats"]["unique_graphs"] == 1
+    assert counters["frames"]["total"] == 1
     torch._dynamo.reset()
 
 

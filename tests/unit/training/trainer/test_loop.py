@@ -29,7 +29,7 @@ DATA = ToyData()
 @pytest.mark.slow
 def test_training_learns_the_toy_task() -> None:
     model = tiny_model()
-    at = toy_trainer(model, DATA, num_steps=300).run()
+    at = toy_trainer(model, DATA, num_steps=100).run()
     assert at.epochs[-1]["dev_accuracy"] > 0.9
     assert at.epochs[-1]["train_loss"] < 0.5 < at.epochs[0]["train_loss"]
 
@@ -163,9 +163,15 @@ def test_a_gradient_that_is_not_finite_stops_too() -> None:
 # --------------------------------------------------------------------------------------------------- resume
 
 
-def reference_run(tmp_path: Path, num_steps: int = 20) -> tuple[dict[str, torch.Tensor], Progression, list[StepResult]]:
+Reference = tuple[dict[str, torch.Tensor], Progression, list[StepResult]]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    """Of a run that nothing stops: its weights, where it is at the end, and its steps."""
     model = tiny_model()
-    trainer = toy_trainer(model, DATA, num_steps=num_steps, folder=tmp_path / "whole", checkpoint_every_s=1e9)
+    folder = tmp_path_factory.mktemp("whole")
+    trainer = toy_trainer(model, DATA, num_steps=20, folder=folder, checkpoint_every_s=1e9)
     results: list[StepResult] = []
     step = trainer.train_step
     trainer.train_step = lambda: results.append(step()) or results[-1]  # type: ignore[method-assign, func-returns-value]
@@ -175,8 +181,8 @@ def reference_run(tmp_path: Path, num_steps: int = 20) -> tuple[dict[str, torch.
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stop_after", [1, 7, 8, 10, 16, 19])
-def test_resume_is_bit_for_bit(tmp_path: Path, stop_after: int) -> None:
-    expected, at, results = reference_run(tmp_path)
+def test_resume_is_bit_for_bit(reference: Reference, tmp_path: Path, stop_after: int) -> None:
+    expected, at, results = reference
 
     first = toy_trainer(tiny_model(), DATA, folder=tmp_path / "parts")
     for _ in range(stop_after):
@@ -203,9 +209,9 @@ def test_resume_is_bit_for_bit(tmp_path: Path, stop_after: int) -> None:
     assert (second.at.best_step, second.at.best_score) == (at.best_step, at.best_score)
 
 
-def test_resume_without_the_generators_would_differ(tmp_path: Path) -> None:
+def test_resume_without_the_generators_would_differ(reference: Reference, tmp_path: Path) -> None:
     """Control: the test above can fail; dropout really draws from the saved state."""
-    expected, _, _ = reference_run(tmp_path)
+    expected, _, _ = reference
     first = toy_trainer(tiny_model(), DATA, folder=tmp_path / "parts", evaluate=False)
     for _ in range(10):
         first.train_step()
@@ -257,8 +263,10 @@ def test_a_full_disk_says_how_the_run_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_step_saves_and_resumes_exactly(tmp_path: Path, number: signal.Signals) -> None:
-    expected, _, _ = reference_run(tmp_path)
+def test_a_signal_finishes_the_step_saves_and_resumes_exactly(
+    reference: Reference, tmp_path: Path, number: signal.Signals
+) -> None:
+    expected, _, _ = reference
     first = toy_trainer(tiny_model(), DATA, folder=tmp_path / "parts")
     step = first.train_step
 
@@ -284,8 +292,8 @@ def test_a_signal_finishes_the_step_saves_and_resumes_exactly(tmp_path: Path, nu
     assert all(torch.equal(p, expected[name]) for name, p in model.named_parameters())
 
 
-def test_a_signal_during_evaluation_evaluates_again(tmp_path: Path) -> None:
-    expected, at, _ = reference_run(tmp_path)
+def test_a_signal_during_evaluation_evaluates_again(reference: Reference, tmp_path: Path) -> None:
+    expected, at, _ = reference
     model = tiny_model()
     first = toy_trainer(model, DATA, folder=tmp_path / "parts")
 

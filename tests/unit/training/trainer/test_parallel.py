@@ -1,6 +1,7 @@
 """Two real processes (gloo on the CPU) against one: the same losses, weights and evaluations; stops and ends together.
 
-What the ranks do is in ``tests/parallel_worker.py``; it is launched once, for all scenarios of both modes.
+What the ranks do is in ``tests/parallel_worker.py``; it is launched once for all scenarios of every day, and once for
+those of the campaign. Sharded weights take several times as long, so that every day one run with them is looked at.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from training_helpers import TWO_PROCESSES
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parents[3]
+SHARDED = ["fsdp:saved", "fsdp:resumed", "fsdp:exact", "fsdp:signal", "fsdp:nan", "fsdp:fp16", "fsdp:lean"]
 SCENARIOS = [
-    *("fsdp:plain", "fsdp:saved", "fsdp:resumed", "fsdp:exact", "fsdp:signal", "fsdp:nan", "fsdp:fp16"),
-    *("fsdp:lean", "fsdp:lamb"),
+    *("fsdp:plain", "fsdp:lamb"),
     *("ddp:plain", "ddp:saved", "ddp:resumed", "ddp:exact", "ddp:signal", "ddp:late", "ddp:nan"),
     *("ddp:sent", "ddp:full"),
     "ddp:killed",  # ends the processes
@@ -53,14 +54,21 @@ class Launched:
 
 @pytest.fixture(scope="module")
 def both(once: Callable[..., Any]) -> Launched:
-    launched: Launched = once("parallel", launch)
+    launched: Launched = once("parallel", lambda folder: launch(folder, SCENARIOS, "ddp/out/full"))
     return launched
 
 
-def launch(folder: Path) -> Launched:
+@pytest.fixture(scope="module")
+def sharded(once: Callable[..., Any]) -> Launched:
+    launched: Launched = once("parallel-sharded", lambda folder: launch(folder, SHARDED, "fsdp/out/lean"))
+    return launched
+
+
+def launch(folder: Path, scenarios: list[str], last: str) -> Launched:
+    """``last``: what the last of the scenarios writes that ends well."""
     worker.seven_steps(worker.make_trainer(folder=folder / "by-one"))
-    done = run_two(folder, SCENARIOS)
-    assert (folder / "ddp" / "out" / "nan").exists(), done.stderr[-4000:]
+    done = run_two(folder, scenarios)
+    assert (folder / last).exists(), done.stderr[-4000:]
     return Launched(folder, done.returncode, done.stderr)
 
 
@@ -70,9 +78,10 @@ def run_two(folder: Path, scenarios: list[str], timeout: float = 300) -> subproc
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
 
 
-@pytest.fixture(params=["ddp", "fsdp"])
-def launched(request: pytest.FixtureRequest, both: Launched) -> Launched:
-    return replace(both, folder=both.folder / request.param)
+@pytest.fixture(params=["ddp", pytest.param("fsdp", marks=pytest.mark.campaign)])
+def launched(request: pytest.FixtureRequest) -> Launched:
+    found: Launched = request.getfixturevalue("both" if request.param == "ddp" else "sharded")
+    return replace(found, folder=found.folder / request.param)
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +136,9 @@ def test_no_thread_outlives_its_group(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["threads True 0"] * 2
 
 
-def test_two_ranks_compute_what_one_does(launched: Launched, alone: dict[str, Any]) -> None:
-    told = launched.outcome("plain")
+@pytest.mark.parametrize("mode", ["ddp", "fsdp"])
+def test_two_ranks_compute_what_one_does(mode: str, both: Launched, alone: dict[str, Any]) -> None:
+    told = replace(both, folder=both.folder / mode).outcome("plain")
     first, second = told["micro_batches"]
     assert second[-1] == 0  # the case that could hang: nothing to do for rank 1
     assert any(a != b for a, b in zip(first, second, strict=True))
@@ -249,14 +259,16 @@ def test_a_killed_rank_ends_the_run_with_a_message(both: Launched) -> None:
     assert not (both.folder / "ddp" / "out" / "killed").exists()
 
 
-def test_sharded_fp16_skips_a_step_on_all_ranks_together(both: Launched) -> None:
-    first, second = replace(both, folder=both.folder / "fsdp").outcome("fp16")["state"]
+@pytest.mark.campaign
+def test_sharded_fp16_skips_a_step_on_all_ranks_together(sharded: Launched) -> None:
+    first, second = replace(sharded, folder=sharded.folder / "fsdp").outcome("fp16")["state"]
     assert first == second  # the number of skipped steps, the scale, and the seconds, by the clock of rank 0
     assert first[0] > 0
 
 
-def test_sharded_layers_can_be_computed_again_for_their_gradients(both: Launched) -> None:
-    told = replace(both, folder=both.folder / "fsdp").outcome("lean")
+@pytest.mark.campaign
+def test_sharded_layers_can_be_computed_again_for_their_gradients(sharded: Launched) -> None:
+    told = replace(sharded, folder=sharded.folder / "fsdp").outcome("lean")
     assert_equal(told["weights"], told["expected"])
 
 

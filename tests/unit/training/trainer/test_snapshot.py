@@ -7,8 +7,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,7 @@ from bertkit.training.trainer.snapshot import (
     step_folders,
     step_name,
 )
-from forked_interpreter import run_forked
+from forked_interpreter import Forked, run_forked
 from training_helpers import ToyData, tiny_model, toy_trainer
 
 SNAPSHOT = Snapshot({"a": torch.arange(6.0).view(2, 3), "step": torch.tensor(3.0)}, {"step": 3, "x": [1, 2.5, None]})
@@ -186,12 +184,13 @@ for step in range(first, first + 100_000):
 
 
 def kill_and_look(folder: Path, delay_s: float) -> int:
-    process = subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
+    process = Forked(WRITER, str(folder), given="", env=None, cwd=".")
+    while process.output() != "ready\n":
+        assert process.is_running(), process.wait()
+        time.sleep(0.01)
     time.sleep(delay_s)
-    process.kill()
-    process.wait()
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait()[0] == -signal.SIGKILL
     found = newest_whole(folder)
     if found.path is None:
         return 0

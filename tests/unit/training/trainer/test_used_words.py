@@ -97,9 +97,9 @@ class Shapes(Callback):
     "changes",
     [
         {},
-        {"protocol": "original"},
-        {"weight_decay": 0.0, "layer_decay": 0.8},
-        {"precision": "bf16"},
+        pytest.param({"protocol": "original"}, marks=pytest.mark.campaign),
+        pytest.param({"weight_decay": 0.0, "layer_decay": 0.8}, marks=pytest.mark.campaign),
+        pytest.param({"precision": "bf16"}, marks=pytest.mark.campaign),
         {"max_tokens": 20, "accumulation": 2},
     ],
     ids=str,
