@@ -23,6 +23,7 @@ import numpy.typing as npt
 from bertkit.errors import CheckpointError
 from bertkit.system.atomic_files import disk_guard, make_folder, new_file
 from bertkit.system.checksums import checksum_of, not_as_written
+from bertkit.system.short_turns import short_turns
 from bertkit.system.untrusted_files import Json, open_regular, read_at, strict_json
 
 MAX_HEADER_BYTES = 8 << 20
@@ -88,7 +89,7 @@ def reading_ahead(file: Path | None) -> Iterator[None]:
         yield
         return
     place = file.absolute()
-    with ThreadPoolExecutor(1) as beside:
+    with short_turns(), ThreadPoolExecutor(1) as beside:
         _begun[place] = beside.submit(_read_checked, file)
         try:
             yield
