@@ -188,17 +188,6 @@ def talk() -> None:
     set_quiet(False)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def without_waiting_for_the_disk() -> Iterator[None]:
-    """Nothing here outlives a power failure, and none is tested; a kill loses nothing that was written.
-
-    Thousands of states of training are saved, each of them in some milliseconds of waiting. Started processes wait.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda file: None)
-        yield
-
-
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Folder with the real data sets and vocabularies; tests that need it are skipped where it is absent."""
