@@ -75,7 +75,6 @@ def recipe_for(task: str, student: str | None = None, **training: Any) -> Distil
     return DistillRecipe("test", "", TaskDistillation(), config, Student.parse(student or shape))
 
 
-@pytest.mark.campaign
 def test_a_student_beats_the_same_student_without_a_teacher(taught, tmp_path):
     task, teacher, few, more = taught
     result = distill_task([teacher], few, tmp_path / "out", recipe_for(task), texts=[more])
@@ -100,7 +99,6 @@ def test_the_teacher_scores_as_its_own_run_does(taught, tmp_path):
     assert {name: pytest.approx(score, abs=1e-6) for name, score in own.items()} == dict(result.teacher)
 
 
-@pytest.mark.campaign
 def test_a_killed_run_goes_on_bit_for_bit(taught, tmp_path, monkeypatch):
     task, teacher, few, more = taught
     recipe = recipe_for(task, "1", epochs=1, checkpoint_every_s=0)

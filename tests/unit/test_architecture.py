@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from bertkit import tasks
 from bertkit.errors import counted
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -22,7 +23,7 @@ SCRIPTS = sorted((REPOSITORY / "benchmarks").glob("*.py"))
 IMPORTED = (REPOSITORY / "benchmarks", REPOSITORY / "tests", REPOSITORY / "src")
 TORCH_FREE = ["bertkit", "bertkit.errors", "bertkit.config", "bertkit.config.presets", "bertkit.config.config_aliases",
               "bertkit.system.model_sources", "bertkit.system.console", "bertkit.system.atomic_files",
-              "bertkit.tokenization", "bertkit.metrics", "bertkit.tasks", "bertkit.cli"]  # fmt: skip
+              "bertkit.tokenization", "bertkit.metrics", *tasks._NAMES, "bertkit.cli"]  # fmt: skip
 
 
 class Function(NamedTuple):
@@ -160,8 +161,9 @@ def test_imports_do_not_bring_torch():
 def test_every_public_name_is_there():
     import bertkit
 
-    for name in bertkit.__all__:
-        assert getattr(bertkit, name) is not None
-    assert set(bertkit.__all__) <= set(dir(bertkit))
+    for package in (bertkit, tasks):
+        for name in package.__all__:
+            assert getattr(package, name) is not None
+        assert set(package.__all__) <= set(dir(package))
     with pytest.raises(AttributeError, match="BertModle"):
         bertkit.BertModle  # noqa: B018

@@ -71,7 +71,7 @@ def find_weights(path: Path) -> Weights:
 
 
 def single_file(path: Path) -> Path | None:
-    """The file with all weights of a folder, also in 8 bits, or a path of one; None if there are shards, or none."""
+    """The file that has all weights of a folder, in 8 bits too, or a path that is one itself; None: there is none."""
     if path.suffix == ".safetensors":
         return path
     names = (WEIGHTS, POOLED_WEIGHTS, INT8_WEIGHTS)

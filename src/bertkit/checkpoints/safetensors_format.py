@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -75,8 +76,14 @@ class LowRankSum:
     scale: float
 
 
-#: What :func:`reading_ahead` has begun and nobody has asked for yet, by absolute path.
-_begun: dict[Path, Future[dict[str, TensorInfo]]] = {}
+class _Begun(threading.local):
+    """What :func:`reading_ahead` has begun in this thread and nobody has asked for yet, by absolute path."""
+
+    def __init__(self) -> None:
+        self.headers: dict[Path, Future[dict[str, TensorInfo]]] = {}
+
+
+_begun = _Begun()
 
 
 @contextmanager
@@ -90,16 +97,16 @@ def reading_ahead(file: Path | None) -> Iterator[None]:
         return
     place = file.absolute()
     with short_turns(), ThreadPoolExecutor(1) as beside:
-        _begun[place] = beside.submit(_read_checked, file)
+        _begun.headers[place] = beside.submit(_read_checked, file)
         try:
             yield
         finally:
-            _begun.pop(place, None)
+            _begun.headers.pop(place, None)
 
 
 def read_header(file: Path) -> dict[str, TensorInfo]:
     """The tensors of a safetensors file by name, from its checked header. A file with a checksum is read once."""
-    begun = _begun.pop(file.absolute(), None)
+    begun = _begun.headers.pop(file.absolute(), None)
     return _read_checked(file) if begun is None else begun.result()
 
 

@@ -201,7 +201,7 @@ class Computing(Common):
     threads: Annotated[int | None, Parameter(help="CPU threads per call; default: one per core.")] = None
 
     def begin(self) -> None:
-        """As always, but without torch, which few models need, and without a seed: nothing here is random."""
+        """Apply ``--quiet`` alone: few models need torch, and what is drawn here is given its seed."""
         self.begin_without_seed()
 
     @property

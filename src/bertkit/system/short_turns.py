@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,16 @@ def short_turns() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _blocks -= 1
-            if not _blocks:
-                sys.setswitchinterval(_usual)
+            _end(_blocks - 1)
+
+
+def _end(blocks: int) -> None:
+    """So many blocks are left."""
+    global _blocks
+    if _blocks and not blocks:
+        sys.setswitchinterval(_usual)
+    _blocks = max(blocks, 0)
+
+
+if hasattr(os, "register_at_fork"):  # the threads of blocks do not exist in a child
+    os.register_at_fork(after_in_child=lambda: _end(0))

@@ -176,7 +176,7 @@ def test_prompts_that_a_model_lacks_change_nothing(server: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param("openai", marks=pytest.mark.campaign), "huggingface_hub", "ollama", "cohere"]
+    "name", ["openai", "huggingface_hub", "ollama", pytest.param("cohere", marks=pytest.mark.campaign)]
 )
 def test_stock_clients(server: Any, name: str) -> None:
     pytest.importorskip(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import bertkit
+from bertkit.checkpoints.safetensors_format import _begun, read_header, reading_ahead, write_arrays
 from bertkit.ragged import Ids, Ints
 from bertkit.system import fork_locks
 from bertkit.system.fork_locks import ForkSafeLock
@@ -95,6 +97,24 @@ def test_it_keeps_nothing_alive() -> None:
         assert len(fork_locks._all) == before - 1
     finally:
         gc.enable()
+
+
+def test_a_child_that_is_forked_while_a_thread_opens_a_checkpoint(tmp_path: Path) -> None:
+    file, usual = tmp_path / "model.safetensors", sys.getswitchinterval()
+    write_arrays(file, {"a": np.ones(3, np.float32)})
+
+    def open_slowly(ready: threading.Event, done: threading.Event) -> None:
+        with reading_ahead(file):
+            next(iter(_begun.headers.values())).result()
+            ready.set()
+            done.wait()
+            assert "a" in read_header(file)
+
+    with in_thread(open_slowly):
+        assert sys.getswitchinterval() < usual
+        assert succeeds_in_child(lambda: sys.getswitchinterval() == usual and "a" in read_header(file))
+        write_arrays(file, {"b": np.ones(3, np.float32)})
+        assert "b" in read_header(file), "what a thread has begun is its own"
 
 
 class SlowEncoder(ChunkEncoder):

@@ -72,7 +72,11 @@ def test_a_million_marks_that_change_places_and_stay(tokenizer: BertTokenizer) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", ["a word", *(pytest.param(kind, marks=pytest.mark.campaign) for kind in ("marks", "surrogates"))]
+    "kind",
+    [
+        "a word",
+        *(pytest.param(kind, marks=pytest.mark.campaign) for kind in ("marks", "marks out of order", "surrogates")),
+    ],
 )
 def test_two_million_characters_with_offsets(tokenizer: BertTokenizer, kind: str) -> None:
     unit, count = LONG[kind]

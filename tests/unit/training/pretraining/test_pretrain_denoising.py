@@ -73,9 +73,8 @@ def test_the_objective_is_that_of_the_family(stores: dict[str, Stores], tmp_path
         make_network(SHAPE, store, settings(family, objective=expected))
 
 
-@pytest.mark.campaign  # ``test_pretrain.py`` does it every day
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["t5", "bart"])
+@pytest.mark.parametrize("family", ["t5", pytest.param("bart", marks=pytest.mark.campaign)])
 def test_a_stopped_run_goes_on_bit_for_bit(
     stores: dict[str, Stores], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
 ) -> None:

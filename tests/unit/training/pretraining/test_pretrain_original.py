@@ -102,7 +102,7 @@ def test_steps_made_in_threads_are_the_same_over_the_end_of_an_epoch(stores, mon
     assert [plan.rows(step) for step in steps] == expected
 
 
-@pytest.mark.campaign  # ``test_pretrain.py`` does it every day
+@pytest.mark.campaign  # ``test_pretrain.py`` resumes a run of today's procedure every day
 @pytest.mark.slow
 def test_a_run_goes_on_bit_for_bit(stores, tmp_path, monkeypatch) -> None:
     config = ORIGINAL.replace(max_steps=8, optimizer="adam-weight-decay", schedule="original", max_seq_length=48,

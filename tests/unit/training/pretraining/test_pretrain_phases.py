@@ -99,7 +99,6 @@ def test_a_run_of_two_lengths_under_a_time_budget(stores, tmp_path, monkeypatch)
     assert seen == sorted(seen)
 
 
-@pytest.mark.campaign  # ``test_pretrain.py`` does it every day
 @pytest.mark.slow
 def test_a_run_goes_on_bit_for_bit_across_the_switch(stores, tmp_path, monkeypatch) -> None:
     config = TWO.replace(max_steps=8)  # 6 short steps, 2 long ones

@@ -204,7 +204,7 @@ def test_a_table_smaller_than_its_own_tokenizer_is_refused(text, base) -> None:
         make_network(path, store_of(text, tokenizer(BASE, added_tokens=added)), SETTINGS)
 
 
-@pytest.mark.campaign  # ``test_pretrain.py`` does it every day
+@pytest.mark.campaign  # ``test_pretrain.py`` resumes a run of today's procedure every day
 @pytest.mark.slow
 def test_a_run_learns_new_words_and_goes_on_bit_for_bit(text, base, tmp_path, monkeypatch) -> None:
     path, _ = base()
