@@ -47,7 +47,7 @@ class NoEncoder:
         self.hidden_TD = torch.randn(self.max_tokens, WIDTH, generator=torch.Generator().manual_seed(0))
 
     def compute(self, pack: Pack, wanted: Wanted) -> Values:
-        """The mean of the vectors of each row's tokens; without pooling a vector of the array for each row."""
+        """The mean of the vectors of each row's tokens; without pooling, one vector of the array for each row."""
         assert wanted.pooling == ("mean",)
         if not self.pools:
             return {"last_hidden_state": self.hidden_TD[: len(pack.lengths)].numpy()}

@@ -28,6 +28,7 @@ from bertkit.training.distillation.teachers import combined, open_teachers
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.trainer.run_folder import read_log
 from distillation_data import StopAt
+from everyday import some
 from kinds_data import sentences, write_choices, write_questions
 from pipeline_helpers import save_tiny
 
@@ -41,11 +42,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], int, str]] = {
 
 
 #: Where the kinds differ in nothing that is tested: two of them in the campaign.
-one_kind = pytest.mark.parametrize(
-    "taught",
-    [pytest.param(kind, marks=[] if kind == "ner" else pytest.mark.campaign) for kind in KINDS],
-    indirect=True,
-)
+one_kind = pytest.mark.parametrize("taught", some(KINDS, ["ner"]), indirect=True)
 
 
 def write(task: str, file: Path, count: int, seed: int) -> Path:
@@ -99,6 +96,7 @@ def test_the_teacher_scores_as_its_own_run_does(taught, tmp_path):
     assert {name: pytest.approx(score, abs=1e-6) for name, score in own.items()} == dict(result.teacher)
 
 
+@one_kind
 def test_a_killed_run_goes_on_bit_for_bit(taught, tmp_path, monkeypatch):
     task, teacher, few, more = taught
     recipe = recipe_for(task, "1", epochs=1, checkpoint_every_s=0)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from everyday import some
 from family_helpers import CASES, EDGES, SHAPES, odd
 from family_measures import CONTROLS, measure, wider_window
 from parity_measures import LIMIT
@@ -15,11 +14,6 @@ from parity_measures import LIMIT
 #: Of each kind of model one head, another one for the next: the other heads are for the campaign.
 HEADS = {shape: [head for other, head in CASES if other == shape] for shape in SHAPES}
 ALWAYS = {(shape, heads[number % len(heads)]) for number, (shape, heads) in enumerate(HEADS.items())}
-
-
-def some(every: Iterable[Any], always: Collection[Any]) -> list[Any]:
-    given = [(each, each if isinstance(each, tuple) else (each,)) for each in every]
-    return [pytest.param(*values, marks=[] if each in always else pytest.mark.campaign) for each, values in given]
 
 
 @pytest.mark.parametrize(("shape", "head"), some(CASES, ALWAYS))

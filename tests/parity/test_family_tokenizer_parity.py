@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import pickle
 import random
-from collections.abc import Iterable
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -21,22 +20,17 @@ from hypothesis import strategies as st
 
 from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization import BertTokenizer, GemmaTokenizer
+from everyday import some
 from mmbert_tokenizer import mmbert, trained
 from oracles.unigram import UnigramModel
 from tokenizer_families import FAMILIES, UNIGRAM, FamilyContestants, family_contestants, model_file, model_type, small
 from tokenizer_helpers import CODE_POINTS, batches, data_files, read_lines, vocab_file
 
-
-def some(every: Iterable[Any], *kept: Any) -> list[Any]:
-    """Cases of which all but the named ones are for the campaign."""
-    return [case if case in kept else pytest.param(case, marks=pytest.mark.campaign) for case in every]
-
-
 #: One family for each kind of tokenizer: byte-level BPE, unigram pieces, word pieces.
 EACH_KIND = ("roberta", "camembert", "mpnet")
 
 
-@pytest.fixture(params=some(FAMILIES, *EACH_KIND))
+@pytest.fixture(params=some(FAMILIES, EACH_KIND))
 def pair(request: pytest.FixtureRequest, shared: Path) -> FamilyContestants:
     return family_contestants(shared, request.param)
 
@@ -98,8 +92,7 @@ def test_hypothesis_strings(pair: FamilyContestants, texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("add_prefix_space", "trim_offsets"),
-    [(True, True), *(pytest.param(*case, marks=pytest.mark.campaign) for case in ((True, False), (False, False)))],
+    ("add_prefix_space", "trim_offsets"), some(((True, True), (True, False), (False, False)), [(True, True)])
 )
 def test_settings_of_byte_level_bpe(shared: Path, add_prefix_space: bool, trim_offsets: bool) -> None:
     pair = FamilyContestants("roberta", shared, add_prefix_space=add_prefix_space, trim_offsets=trim_offsets)
@@ -119,16 +112,13 @@ def test_gemma_that_cuts_nowhere(shared: Path) -> None:
     assert [row.tolist() for row in joins.encode_ragged(["ut to"])] == [joins("ut to").input_ids]
 
 
-@pytest.mark.parametrize(
-    ("lower", "accents"),
-    [(False, False), *(pytest.param(*case, marks=pytest.mark.campaign) for case in ((True, True), (False, True)))],
-)
+@pytest.mark.parametrize(("lower", "accents"), some(((False, False), (True, True), (False, True)), [(False, False)]))
 def test_settings_of_albert(shared: Path, lower: bool, accents: bool) -> None:
     pair = FamilyContestants("albert", shared, do_lower_case=lower, keep_accents=accents)
     assert pair.mismatches(nasty_texts(100, seed=2)) == []
 
 
-@pytest.mark.parametrize("family", some(("albert", "xlm-roberta", "camembert"), "albert"))
+@pytest.mark.parametrize("family", some(("albert", "xlm-roberta", "camembert"), ["albert"]))
 def test_words_that_begin_with_nothing(shared: Path, family: str) -> None:
     pair = FamilyContestants(family, shared, add_prefix_space=False)
     assert pair.mismatches(nasty_texts(100, seed=3)) == []
@@ -163,8 +153,8 @@ def test_every_data_set(pair: FamilyContestants, shared: Path) -> None:
     count = chars = 0
     for path in data_files(shared):
         texts = list(read_lines(path))
-        for some in batches(texts, 20_000):
-            assert pair.mismatches(some) == [], path
+        for batch in batches(texts, 20_000):
+            assert pair.mismatches(batch) == [], path
         count += len(texts)
         chars += sum(map(len, texts))
     print(f"\n{count:,} texts of {chars:,} characters")
@@ -235,7 +225,7 @@ def test_forms_of_deberta(shared: Path, splits: str, lower: bool) -> None:
     assert pair.mismatches(sample(shared)[::3]) == []
 
 
-@pytest.mark.parametrize("family", some(UNIGRAM, "albert"))
+@pytest.mark.parametrize("family", some(UNIGRAM, ["albert"]))
 def test_pieces_are_those_of_sentencepiece(shared: Path, tmp_path: Path, family: str) -> None:
     """SentencePiece itself, on text that it and the ``tokenizers`` package normalize alike."""
     from sentencepiece import SentencePieceProcessor
@@ -368,7 +358,7 @@ def test_sentinels(shared: Path) -> None:
     assert [ids.count(number) for number in ours.get_sentinel_token_ids()[:3]] == [1, 1, 0]
 
 
-@pytest.mark.parametrize("family", some(FAMILIES, "roberta"))
+@pytest.mark.parametrize("family", some(FAMILIES, ["roberta"]))
 def test_transformers_chooses_its_class_for_what_is_saved(family: str, shared: Path, tmp_path: Path) -> None:
     """By ``config.json`` too; its class for DeBERTa replaces the normalization of any file by NFC."""
     transformers = pytest.importorskip("transformers")

@@ -88,9 +88,9 @@ _begun = _Begun()
 
 @contextmanager
 def reading_ahead(file: Path | None) -> Iterator[None]:
-    """While the block runs, another thread does what the block's first :func:`read_header` of a file then returns.
+    """Read a file's header and compute its checksum in another thread, for the block's first :func:`read_header` of it.
 
-    Summing up a file needs no Python. What is wrong with the file is told to the reader, not here. None: no file.
+    Both hardly need Python's lock. Whatever is wrong with the file is raised there, not here. None: there is no file.
     """
     if file is None:
         yield

@@ -178,7 +178,7 @@ def open_checkpoint(
 ) -> Pipeline:
     """The pipeline of a checkpoint; ``computing`` is for :meth:`InferenceEngine.load`.
 
-    The weights are summed up while the vocabulary is read.
+    The checksum of the weights is computed while the vocabulary is read.
     """
     static = static_folder(path)
     folder = path if static else checkpoint_folder(path)

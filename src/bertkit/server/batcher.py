@@ -307,7 +307,7 @@ def _ended(works: Iterable[Work], failure: Failure | None) -> list[tuple[Work, O
 
 
 def _forget_entries(outcomes: Iterable[tuple[Work, Outcome]]) -> None:
-    """Called last by whoever ended the requests: entries refer to theirs, and only the collector frees such a cycle."""
+    """Break the cycle of a request and its entries, which only the collector would free. Call it last."""
     for work, _ in outcomes:
         work.entries = []
 

@@ -32,7 +32,7 @@ _UNHASHABLE = (list, dict)
 _SEARCHES = 8
 #: Seconds between two tries to get a request into a full queue.
 PAUSE = 0.02
-#: Answers that are handed out before the event loop looks for new requests again: each has to be written, too.
+#: Answers that are handed out before the event loop looks for new requests again: each has to be written as well.
 _AT_ONCE = 16
 
 
@@ -115,7 +115,7 @@ class Service:
             raise full from None
         finally:
             self._waiting -= 1
-            full = None  # its traceback refers to this frame: they would keep each other
+            full = None  # its traceback refers to this frame: they would keep each other alive
 
     def submit(
         self, call: Call, render: Callable[[Answer], ReplyT], client: str = "", deadline: float | None = None
@@ -295,7 +295,7 @@ def _post(outcomes: Sequence[tuple[Work, Outcome]]) -> None:
 
 
 def _deliver(loop: asyncio.AbstractEventLoop, outcomes: Sequence[tuple[Work, Outcome]]) -> None:
-    """Hand out the first outcomes, and the others after what else the loop has to do, which would have to wait."""
+    """Hand out the first outcomes; the others follow once the loop has done what else is due."""
     if len(outcomes) > _AT_ONCE:
         loop.call_soon(_deliver, loop, outcomes[_AT_ONCE:])
     for work, outcome in outcomes[:_AT_ONCE]:

@@ -41,7 +41,7 @@ def collect_for_a_server() -> None:
     threads; so it is left to :func:`collect_if_due`, unless the server is never idle.
     """
     gc.freeze()
-    gc.collect(0)  # of nothing; it ends the delay at the start, whose end would set the usual threshold again
+    gc.collect(0)  # finds nothing, but ends the delay at the start, which would reset the thresholds later
     gc.set_threshold(*SERVER_THRESHOLDS)
 
 

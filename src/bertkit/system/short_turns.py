@@ -19,7 +19,7 @@ _blocks, _usual = 0, 0.0
 def short_turns() -> Iterator[None]:
     """Shorten the turns of all threads of the process to :data:`TURN_S` while the block runs.
 
-    For a thread that returns from C again and again while another one runs Python: it waits for a turn each time.
+    It helps a thread that returns from C often while another one runs Python: each time it waits for its turn.
     """
     global _blocks, _usual
     with _lock:
@@ -35,7 +35,7 @@ def short_turns() -> Iterator[None]:
 
 
 def _end(blocks: int) -> None:
-    """So many blocks are left."""
+    """Note how many blocks are left; after the last one turns are as long as before."""
     global _blocks
     if _blocks and not blocks:
         sys.setswitchinterval(_usual)

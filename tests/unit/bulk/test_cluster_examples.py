@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from bertkit import cli
+from everyday import some
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "cluster"
 FILES = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
@@ -62,9 +63,7 @@ def shards(name: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[pytest.mark.campaign] * (each != "skypilot.yaml")) for each in NUM_SHARDS]
-)
+@pytest.mark.parametrize("name", some(NUM_SHARDS, ["skypilot.yaml"]))
 def test_all_shards_are_asked_for_once(name: str) -> None:
     number = NUM_SHARDS[name]
     assert shards(name) == [f"{index}/{number}" for index in range(1, number + 1)]

@@ -29,6 +29,7 @@ from bertkit import (
 )
 from bertkit.cli import main
 from bertkit.errors import CheckpointError, ConfigError, InputError
+from everyday import some
 
 CONFIG = BertConfig(
     vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
@@ -272,13 +273,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("wanted", [kind for kind in KINDS if kind is not BertModel])
-@pytest.mark.parametrize(
-    "own",
-    [
-        pytest.param(kind, marks=[] if kind in (BertModel, BertForSequenceClassification) else pytest.mark.campaign)
-        for kind in KINDS
-    ],
-)
+@pytest.mark.parametrize("own", some(KINDS, (BertModel, BertForSequenceClassification)))
 def test_a_model_of_another_kind_is_called_by_its_name(own: Any, wanted: Any, tmp_path: Path) -> None:
     """One sentence that says what it is and which command takes it, not a list of tensors."""
     folder = saved(own(CONFIG), tmp_path / "m")

@@ -13,6 +13,7 @@ import pytest
 from bertkit.cli import build_app, command_of, main
 from bertkit.cli.next_steps import NEXT, _flat, next_line
 from bertkit.tasks.registry import KINDS
+from everyday import some
 from pipeline_helpers import save_tiny
 
 #: A command line for each line of the table.
@@ -83,9 +84,7 @@ def test_every_line_of_the_table_has_a_case() -> None:
 ALWAYS = ("finetune text", "distill task", "search build", "evaluate")
 
 
-@pytest.mark.parametrize(
-    "key", [pytest.param(key, marks=[] if key in ALWAYS else pytest.mark.campaign) for key in TYPED]
-)
+@pytest.mark.parametrize("key", some(TYPED, ALWAYS))
 def test_the_commands_that_are_named_can_be_parsed(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for run in ("run", "my run"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import lzma
 import shutil
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -32,6 +31,7 @@ from bertkit.errors import ConfigError, InputError, ResourceError, TextError
 from bertkit.insight import attention_reader
 from bertkit.insight.attention_maps import Attention, merge, rollout
 from bertkit.quantization import quantize
+from everyday import some
 from family_helpers import SHAPES, pair
 from pipeline_helpers import VOCABULARY, WORDS, save_tiny
 
@@ -62,12 +62,7 @@ def stacked(attentions: Any) -> Any:
     return torch.stack(attentions)[:, 0].numpy()
 
 
-def some(every: Iterable[str], *kept: str) -> list[Any]:
-    """Cases of which all but the named ones are for the campaign."""
-    return [each if each in kept else pytest.param(each, marks=pytest.mark.campaign) for each in every]
-
-
-@pytest.mark.parametrize("shape", some(SHAPES, "bert", "deberta-v3", "modernbert"))
+@pytest.mark.parametrize("shape", some(SHAPES, ("bert", "deberta-v3", "modernbert")))
 def test_every_family_attends_as_in_transformers(shape: str, tokenizer: BertTokenizer, tmp_path: Path) -> None:
     """Also ModernBERT, whose window is smaller than the text."""
     theirs, ours = pair(shape, "BertModel", tmp_path, vocab_size=len(VOCABULARY))
@@ -94,7 +89,7 @@ def test_a_pair_has_segments_and_the_values_are_the_models_own(folder: Path, tok
     assert shown.row_texts == (None, 0, 0, None, 1, 1, None)
 
 
-@pytest.mark.parametrize("family", some(("mpnet", "modernbert", "deberta-v2", "bart", "t5"), "mpnet", "bart", "t5"))
+@pytest.mark.parametrize("family", some(("mpnet", "modernbert", "deberta-v2", "bart", "t5"), ("mpnet", "bart", "t5")))
 def test_folders_with_other_tokenizers_are_read(family: str, tmp_path: Path) -> None:
     """The tokens are shown as people read them, without signs for spaces and bytes."""
     family_folders.make(family, tmp_path / "model", tmp_path)
@@ -115,7 +110,7 @@ def test_folders_with_other_tokenizers_are_read(family: str, tmp_path: Path) -> 
             if text is not None] == ["the", "river"]  # fmt: skip
 
 
-@pytest.mark.parametrize("family", some(family_folders.WRITERS, "t5"))
+@pytest.mark.parametrize("family", some(family_folders.WRITERS, ["t5"]))
 def test_what_a_decoder_attends_to_is_that_of_transformers(family: str, tmp_path: Path) -> None:
     family_folders.make(family, tmp_path / "model", tmp_path)
     found = visualize.attention("the river is on", "the winter", model=tmp_path / "model")

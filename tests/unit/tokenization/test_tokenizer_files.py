@@ -15,6 +15,7 @@ import pytest
 
 from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization import AddedToken, AutoTokenizer, BertTokenizer, FullTokenizer, load_vocab
+from everyday import some
 from forked_interpreter import run_forked
 from tokenizer_helpers import CASES, vocab_file
 
@@ -97,9 +98,7 @@ def test_a_real_folder_with_a_config(shared: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "files", ["all", *(pytest.param(each, marks=pytest.mark.campaign) for each in ("vocab.txt", "tokenizer.json"))]
-)
+@pytest.mark.parametrize("files", some(("all", "vocab.txt", "tokenizer.json"), ["all"]))
 @pytest.mark.parametrize(
     "settings",
     [

@@ -24,6 +24,7 @@ from bertkit.data.corpus import documents as corpus
 from bertkit.data.corpus import text_files as opening
 from bertkit.data.corpus.documents import CorpusReport, read_documents
 from bertkit.errors import DataError, InputError
+from everyday import some
 
 DOCUMENTS = [["One sentence", "Two, größer 中文"], ["Three"], ["Four 😀", "Five", "Six"]]
 TEXT = "\n\n".join("\n".join(lines) for lines in DOCUMENTS) + "\n"
@@ -44,7 +45,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     ".xz": lzma.compress,
     ".zst": zstd,
 }
-ONE_OF_PACKERS = [".gz", *(pytest.param(each, marks=pytest.mark.campaign) for each in PACKERS if each != ".gz")]
+ONE_OF_PACKERS = some(PACKERS, [".gz"])
 
 
 def sentences(path: Path | str | list[Path], **options: object) -> list[list[str]]:

@@ -12,6 +12,7 @@ from bertkit.config.presets import count_parameters
 from bertkit.errors import ConfigError
 from bertkit.training.pretraining.objectives import network_class, with_objective
 from bertkit.training.pretraining.pretrain_settings import FOLDER, PretrainConfig, load_recipe, recipe_names
+from everyday import some
 
 NAMES = (
     "bart-tiny", "bert-base-original", "bert-large-original", "bertkit-tiny-en", "cramming-style", "mini",
@@ -37,14 +38,7 @@ def test_a_recipe_is_whole_and_says_where_it_is_from(name) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.campaign] * (name != "tiny"))
-        for name in NAMES
-        if name.endswith(("tiny", "mini", "tiny-en"))
-    ],
-)
+@pytest.mark.parametrize("name", some((name for name in NAMES if name.endswith(("tiny", "mini", "tiny-en"))), ["tiny"]))
 def test_the_size_that_is_told_is_that_of_the_model(name) -> None:
     recipe = load_recipe(name)
     made = network_class(recipe.model, with_objective(recipe.training, recipe.model))(recipe.model)
