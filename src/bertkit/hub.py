@@ -27,7 +27,7 @@ from bertkit.model.models import BertModel
 from bertkit.system.lazy_names import unknown_name
 from bertkit.system.model_sources import ADAPTER
 from bertkit.system.paths import user_path
-from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization.bert_tokenizer import BertTokenizer
 
 __all__ = ["INPUTS", "Encoder", "KerasLayer", "Preprocess"]
 

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
 
+from bertkit.tokenization.family_vocabularies import BYTE_CHARS
 from bertkit.tokenization.fast.piece_lookup import SPACE, Segment, WholeTokens
 from bertkit.tokenization.reference import Piece
-from bertkit.tokenization.vocabulary import BYTE_CHARS, AddedToken
+from bertkit.tokenization.vocabulary import AddedToken
 
 #: Letters (L) and numbers (N) of Unicode 16, by which byte-level BPE splits text.
 LETTERS = """

@@ -20,7 +20,7 @@ from bertkit.system.console import say
 from bertkit.system.json_files import as_stored, read_json, write_json
 from bertkit.tasks.registry import Task
 from bertkit.tasks.text.csv_task import csv_task
-from bertkit.tokenization import BertTokenizer
+from bertkit.tokenization.bert_tokenizer import BertTokenizer
 from bertkit.tokenization.learn.word_counts import DEFAULT_MEMORY, count_words
 from bertkit.tokenization.learn.wordpiece_learner import BYTES_PER_WORD, vocabulary_from_counts
 

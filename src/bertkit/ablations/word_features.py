@@ -26,7 +26,7 @@ from bertkit.tasks.tokens.features import IGNORED, TokenWindows
 from bertkit.tasks.tokens.task import TaggedExample
 from bertkit.tasks.tokens.workflow import TokenWorkflow
 from bertkit.tasks.workflow import Predicted, workflow_of
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
 #: C of the logistic regression, as scikit-learn calls it, and its iterations at most.

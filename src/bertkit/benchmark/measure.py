@@ -42,7 +42,8 @@ from bertkit.system.console import Progress, say
 from bertkit.system.interrupts import Interrupted, Interrupts
 from bertkit.system.model_sources import resolve
 from bertkit.system.processor import find_processor
-from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 ResultT = TypeVar("ResultT")
 ArgumentsT = TypeVarTuple("ArgumentsT")

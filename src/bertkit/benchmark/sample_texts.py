@@ -13,7 +13,7 @@ import numpy as np
 from bertkit.config.bert_config import BertConfig
 from bertkit.errors import DataError, counted
 from bertkit.ragged import Ids, Ints, Ragged, boundaries_of
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: Tokens of the single texts that every model is measured with.
 SINGLE_LENGTHS = (16, 128, 512)

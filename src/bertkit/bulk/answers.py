@@ -18,7 +18,8 @@ from bertkit.engine.rows import same_packs
 from bertkit.errors import ConfigError, DataError, InputError, TextError, did_you_mean
 from bertkit.inference.analysis import open_any_run
 from bertkit.inference.generation_tasks import RESULTS, kind_of
-from bertkit.inference.pipelines import ALIASES, infer_task, pipeline
+from bertkit.inference.open_pipeline import ALIASES, infer_task
+from bertkit.inference.pipelines import pipeline
 from bertkit.inference.predict_files import columns_of
 from bertkit.inference.predict_table import fields_of
 from bertkit.inference.row_cells import flat

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,7 +82,7 @@ def adapted(folder: Path, base: Mapping[str, TensorInfo], where: str) -> dict[st
         )
     for module, (down, up) in pairs.items():
         found[places[module]] = _sum(found[places[module]], module, down, up, config, where)
-    found |= {table.canonical(name): replace(info, name=name) for name, info in whole.items()}
+    found |= {table.canonical(name): info._replace(name=name) for name, info in whole.items()}
     advice = f"Name the right model as base_model_name_or_path in {folder / ADAPTER}"
     _check_fingerprint(file, base, table, where, advice)
     return _named(found, table, spec)
@@ -100,7 +99,7 @@ def with_head(folder: Path, base: Mapping[str, TensorInfo], where: str) -> dict[
 
 def _named(found: Mapping[str, TensorInfo], table: NameTable, spec: ClassSpec | None) -> dict[str, TensorInfo]:
     named = {_written(name, info, table, spec): info for name, info in found.items()}
-    return {name: replace(info, name=name) for name, info in named.items()}
+    return {name: info._replace(name=name) for name, info in named.items()}
 
 
 def _of_class(base: Mapping[str, TensorInfo], table: NameTable, spec: ClassSpec | None) -> dict[str, TensorInfo]:
@@ -146,7 +145,7 @@ def _sum(
         if info.dtype not in FLOAT_TYPES:
             raise CheckpointError(f"{info.file}: {info.name!r} has the type {info.dtype}, expected floats")
     total = LowRankSum(whole, up, down, config.scale_of(module))
-    return replace(down, dtype="F64" if whole.dtype == "F64" else "F32", shape=whole.shape, sum=total)
+    return down._replace(dtype="F64" if whole.dtype == "F64" else "F32", shape=whole.shape, sum=total, is_finite=False)
 
 
 def _written(name: str, info: TensorInfo, table: NameTable, spec: ClassSpec | None) -> str:

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from bertkit.checkpoints.any_names import any_specs
-from bertkit.checkpoints.cross_encoder import saved_activation
-from bertkit.checkpoints.explain import explain
 from bertkit.checkpoints.huggingface import Weights, check_vocabulary, find_weights
 from bertkit.checkpoints.match import Match, match, saved_as
 from bertkit.checkpoints.names import TABLES, class_spec
@@ -53,6 +51,8 @@ def fit_checkpoint(path: Path, name: str, options: Options) -> Fitted:
     config = requested(file_config, options)
     new_head, pooling = wants_new_head(file_config, config, options), options.get("pooling")
     if name == "BertForSequenceClassification":
+        from bertkit.checkpoints.cross_encoder import saved_activation
+
         config = config.replace(
             pooling=pooling_of(file_config, weights.folder, pooling, new_head=new_head),
             activation_fn=saved_activation(weights.folder) or config.activation_fn,
@@ -67,6 +67,8 @@ def fit_checkpoint(path: Path, name: str, options: Options) -> Fitted:
     labels = labels or bool(options.get("config"))
     table = match(weights.tensors, config, spec, names, labels=labels, new_head=new_head)
     if table.problems:
+        from bertkit.checkpoints.explain import explain
+
         own = saved_as(weights.tensors, file_config, any_specs(file_config), names)
         raise CheckpointError(explain(table, weights.where, file_labels=file_config.num_labels, own=own))
     return Fitted(config, weights, table)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertkit.checkpoints.adapter_folder import adapted, adapter_weights, with_head
 from bertkit.checkpoints.safetensors_format import TensorInfo, read_header
+from bertkit.checkpoints.weight_files import INDEX, INT8_FACTS, INT8_WEIGHTS, POOLED_WEIGHTS, WEIGHTS
 from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS
 from bertkit.config.any_config import AnyConfig
 from bertkit.config.config_file import checkpoint_folder
@@ -21,19 +21,12 @@ from bertkit.system.model_sources import ADAPTER, HEAD, HEADS, adapted_model
 from bertkit.system.untrusted_files import Json, is_there, read_object
 from bertkit.tokenization.formats.tokenizer_files import count_lines, read_bytes, read_json, read_json_if_there
 
-WEIGHTS = "model.safetensors"
-#: Where a model is that other software would compute otherwise, mostly by its pooling, and must not find; see
-#: ``OWN_MODEL_TYPE``.
-POOLED_WEIGHTS = "model-pooled.safetensors"
-INDEX = "model.safetensors.index.json"
 MAX_INDEX_BYTES = 16 << 20
 MAX_SHARDS = 1_000
 
 #: Whole numbers behind a colon, and pieces with scores, in a ``tokenizer.json``: no token has a larger id.
 _NUMBER, _SCORED = re.compile(rb":\s*(\d{1,12})"), re.compile(rb'\[\s*"(?:[^"\\]|\\.)*"\s*,\s*-?\d')
 _VOCAB = re.compile(rb'"vocab"\s*:\s*[\[{]')
-#: A model in 8 bits: its weights, and beside them what was measured.
-INT8_WEIGHTS, INT8_FACTS = "model.int8.safetensors", "quantization.json"
 #: Usual endings of files written by ``torch.save``.
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _PICKLE_INDEX = ".bin.index.json"
@@ -70,14 +63,6 @@ def find_weights(path: Path) -> Weights:
     return _read_weights(path)
 
 
-def single_file(path: Path) -> Path | None:
-    """The file that has all weights of a folder, in 8 bits too, or a path that is one itself; None: there is none."""
-    if path.suffix == ".safetensors":
-        return path
-    names = (WEIGHTS, POOLED_WEIGHTS, INT8_WEIGHTS)
-    return next((path / name for name in names if os.path.lexists(path / name)), None)
-
-
 def is_int8(folder: Path) -> bool:
     """Whether a folder holds a model in 8 bits, or what is left of one."""
     return (folder / INT8_FACTS).exists() or (folder / INT8_WEIGHTS).exists()
@@ -110,6 +95,8 @@ def heads_in(folder: Path) -> list[str]:
 
 
 def _read_head(folder: Path) -> Weights:
+    from bertkit.checkpoints.adapter_folder import with_head
+
     run = folder.absolute().parent.parent
     if not (run / WEIGHTS).is_file():
         raise CheckpointError(
@@ -121,6 +108,8 @@ def _read_head(folder: Path) -> Weights:
 
 
 def _read_adapter(path: Path) -> Weights:
+    from bertkit.checkpoints.adapter_folder import adapted, adapter_weights
+
     folder = checkpoint_folder(path)
     model = adapted_model(folder)
     if model is None:

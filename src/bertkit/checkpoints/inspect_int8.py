@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoints.huggingface import INT8_WEIGHTS
 from bertkit.checkpoints.int8_folder import Quantization, read_quantization
 from bertkit.checkpoints.safetensors_format import read_header
+from bertkit.checkpoints.weight_files import INT8_WEIGHTS
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import counted

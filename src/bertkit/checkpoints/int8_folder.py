@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-from bertkit.checkpoints.huggingface import INT8_FACTS, INT8_WEIGHTS
 from bertkit.checkpoints.int8_figures import Measured
+from bertkit.checkpoints.weight_files import INT8_FACTS, INT8_WEIGHTS
 from bertkit.errors import CheckpointError
 from bertkit.system.json_files import read_json
 from bertkit.system.validated_settings import Field

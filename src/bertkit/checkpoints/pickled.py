@@ -16,8 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bertkit.checkpoints.huggingface import INDEX, PICKLE_SUFFIXES, WEIGHTS, read_weight_map
+from bertkit.checkpoints.huggingface import PICKLE_SUFFIXES, read_weight_map
 from bertkit.checkpoints.safetensors_format import read_header
+from bertkit.checkpoints.weight_files import INDEX, WEIGHTS
 from bertkit.errors import CheckpointError, ResourceError, shorten
 from bertkit.system.atomic_files import disk_guard
 from bertkit.system.untrusted_files import open_regular

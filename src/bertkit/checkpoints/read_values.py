@@ -9,8 +9,7 @@ import math
 import mmap
 import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, Self
@@ -27,6 +26,7 @@ from bertkit.system.untrusted_files import open_regular, read_at
 KINDS: Mapping[str, npt.DTypeLike] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _CHECK_BYTES = 1 << 20
+_BLOCK_BYTES = 16 << 20
 _THREADS = 4
 
 
@@ -47,9 +47,15 @@ def read_values(
         return str(tensors[row.theirs[0]].file), tensors[row.theirs[0]].start
 
     rows = sorted(match.of(Status.EXACT), key=place)
-    files = {tensors[name].file for row in rows for name in row.theirs}
-    with _Reader(files) as reader, ThreadPoolExecutor(_THREADS) as threads:
-        wholes = list(threads.map(lambda row: _values(reader, row, tensors, kind, in_memory), rows))
+    infos = [tensors[name] for row in rows for name in row.theirs]
+    with _Reader(info.file for info in infos) as reader:
+        if in_memory or not all(info.is_finite for info in infos):
+            from concurrent.futures import ThreadPoolExecutor  # takes .01 s, and may not be needed
+
+            with ThreadPoolExecutor(_THREADS) as threads:
+                wholes = list(threads.map(lambda row: _values(reader, row, tensors, kind, in_memory), rows))
+        else:
+            wholes = [_values(reader, row, tensors, kind, in_memory) for row in rows]
     by_name: dict[str, Values] = {}
     for row, whole in zip(rows, wholes, strict=True):
         by_name |= zip(row.theirs, np.split(whole, len(row.theirs)), strict=True)
@@ -93,21 +99,42 @@ def _values(reader: _Reader, row: Row, tensors: Mapping[str, TensorInfo], kind: 
     first = tensors[row.theirs[0]]
     if not in_memory and len(row.theirs) == 1 and first.dtype == kind and (mapped := reader.map(first)) is not None:
         return mapped
-    whole = np.empty(row.shape, KINDS[kind]) if in_memory else _own_pages(row.shape, np.dtype(KINDS[kind]))
+    dtype = np.dtype(KINDS[kind])
+    whole = np.empty(row.shape, dtype) if in_memory else reader.pages.array(row.shape, dtype)
     for name, part in zip(row.theirs, np.split(whole, len(row.theirs)), strict=True):
         reader.read(tensors[name], part, kind)
     return whole
 
 
-def _own_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Values:
-    """An array whose memory goes back to the system with it, and by :func:`drop_pages`; small ones are plain."""
-    size = math.prod(shape) * dtype.itemsize
-    if size < _CHECK_BYTES:
-        return np.empty(shape, dtype)
-    try:
-        return np.frombuffer(mmap.mmap(-1, size, access=mmap.ACCESS_COPY), dtype).reshape(shape)
-    except OSError:  # a system without maps
-        return np.empty(shape, dtype)
+class _OwnPages:
+    """Memory that goes back to the system with the arrays in it, or part by part by :func:`drop_pages`.
+
+    Taken in blocks, in pages of 2 MB if the system has them: with small ones, the first use takes longer than reading.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._block: mmap.mmap | None = None
+        self._used = 0
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Values:
+        """A new array; small ones are plain."""
+        count = math.prod(shape)
+        size = count * dtype.itemsize
+        if size < _CHECK_BYTES:
+            return np.empty(shape, dtype)
+        with self._lock:
+            if self._block is None or len(self._block) - self._used < size:
+                try:
+                    self._block, self._used = mmap.mmap(-1, max(size, _BLOCK_BYTES), access=mmap.ACCESS_COPY), 0
+                except OSError:  # a system without maps
+                    return np.empty(shape, dtype)
+                if hasattr(mmap, "MADV_HUGEPAGE"):
+                    with suppress(OSError):  # a kernel without them
+                        self._block.madvise(mmap.MADV_HUGEPAGE)
+            start, block = self._used, self._block
+            self._used += -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        return np.frombuffer(block, dtype, count, start).reshape(shape)
 
 
 def _check_ties(match: Match, tensors: Mapping[str, TensorInfo], by_name: Mapping[str, Values], kind: str) -> None:
@@ -133,6 +160,7 @@ class _Reader:
         self._streams: dict[Path, BufferedReader] = {}
         self._maps: dict[Path, mmap.mmap | None] = {}
         self._own = threading.local()
+        self.pages = _OwnPages()
 
     def __enter__(self) -> Self:
         for file in self._files:
@@ -150,14 +178,15 @@ class _Reader:
     def map(self, info: TensorInfo) -> Values | None:
         """A tensor on the pages of the file, copied on write; None if that is impossible.
 
-        Its values are checked through a small buffer, so that its pages take no memory before they are used.
+        Unless they were seen already, its values are checked through a small buffer, so that its pages take no memory
+        before they are used.
         """
         dtype, pages = np.dtype(KINDS[info.dtype]), self._maps[info.file]
         if info.sum is not None or pages is None or info.start % dtype.itemsize or len(pages) < info.end:
             return None
         if not hasattr(self._own, "buffer"):
-            self._own.buffer = _own_pages((_CHECK_BYTES,), np.dtype(np.uint8))
-        done = info.start
+            self._own.buffer = self.pages.array((_CHECK_BYTES,), np.dtype(np.uint8))
+        done = info.end if info.is_finite else info.start
         while done < info.end:
             part = self._own.buffer[: min(info.end - done, _CHECK_BYTES)]
             self._fill(part, info, done)
@@ -175,7 +204,8 @@ class _Reader:
             found = np.empty(info.shape, KINDS[info.dtype])
             self._fill(found.reshape(-1).view(np.uint8), info, info.start)
             out[...] = _converted(found, info.dtype, kind)
-        _check_finite(info, out.reshape(-1), kind, 0)
+        if not (info.is_finite and info.dtype == kind):
+            _check_finite(info, out.reshape(-1), kind, 0)
 
     def _fill(self, target: npt.NDArray[np.uint8], info: TensorInfo, start: int) -> None:
         """Bytes of the file from ``start`` on, into a flat array."""

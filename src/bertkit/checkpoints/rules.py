@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class ModelConfig(Protocol):
@@ -23,8 +23,7 @@ class ModelConfig(Protocol):
     def to_json_file(self, path: str | Path) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """One of our tensors and where it comes from.
 
     ours: name in our model, ``{i}`` for the layer.
@@ -44,8 +43,7 @@ class Rule:
     def at(self, layer: int, group_size: int = 1) -> Rule:
         """The rule for one layer."""
         group, place = divmod(layer, group_size)
-        return replace(
-            self,
+        return self._replace(
             ours=self.ours.replace("{i}", str(layer)),
             theirs=tuple(name.replace("{i}", str(group)).replace("{j}", str(place)) for name in self.theirs),
         )
@@ -81,11 +79,10 @@ def norm(ours: str, theirs: str = "", shape: str = "D", needs: str = "") -> tupl
 def weight_and(bias: str, ours: str, shape: str, theirs: str, first: int = 0) -> tuple[Rule, Rule]:
     """The weight of a linear layer or a LayerNorm, and its bias if the config's property of the name ``bias`` holds."""
     weight, with_bias = dense(ours, shape, theirs, needs=bias)
-    return replace(weight, needs="", first=first), replace(with_bias, first=first)
+    return weight._replace(needs="", first=first), with_bias._replace(first=first)
 
 
-@dataclass(frozen=True, slots=True)
-class ClassSpec:
+class ClassSpec(NamedTuple):
     """Which parts of the table a model class has.
 
     heads: its own parts, in order; none for the bare encoder.

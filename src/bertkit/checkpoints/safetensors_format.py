@@ -10,19 +10,22 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BufferedReader
+from itertools import groupby
 from math import prod
+from mmap import mmap
 from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
 from bertkit.errors import CheckpointError
 from bertkit.system.atomic_files import disk_guard, make_folder, new_file
+from bertkit.system.beside import Beside
 from bertkit.system.checksums import checksum_of, not_as_written
 from bertkit.system.short_turns import short_turns
 from bertkit.system.untrusted_files import Json, open_regular, read_at, strict_json
@@ -44,13 +47,17 @@ _EXPONENT = {
     "F16": ("<u2", 0x1F << 10),
     "BF16": ("<u2", 0xFF << 7),
 }
+#: So many bytes are read and checked at once; meanwhile other threads run Python.
+_AT_ONCE = 4 << 20
 #: Values of a tensor as numpy has them; bfloat16, which numpy lacks, as 16-bit integers.
 Values = npt.NDArray[np.generic]
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """The location of one tensor; ``start`` and ``end`` are offsets in the file, in bytes, unless it is a ``sum``."""
+class TensorInfo(NamedTuple):
+    """The location of one tensor; ``start`` and ``end`` are offsets in the file, in bytes, unless it is a ``sum``.
+
+    is_finite: all its values in the file have been seen to be finite.
+    """
 
     name: str
     dtype: str
@@ -59,6 +66,7 @@ class TensorInfo:
     start: int
     end: int
     sum: LowRankSum | None = None
+    is_finite: bool = False
 
     @property
     def num_values(self) -> int:
@@ -66,8 +74,7 @@ class TensorInfo:
         return prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class LowRankSum:
+class LowRankSum(NamedTuple):
     """``whole + scale * left @ right``: a matrix ``(n, m)`` with the product of ``(n, r)`` and ``(r, m)``."""
 
     whole: TensorInfo
@@ -80,7 +87,7 @@ class _Begun(threading.local):
     """What :func:`reading_ahead` has begun in this thread and nobody has asked for yet, by absolute path."""
 
     def __init__(self) -> None:
-        self.headers: dict[Path, Future[dict[str, TensorInfo]]] = {}
+        self.headers: dict[Path, Beside[dict[str, TensorInfo]]] = {}
 
 
 _begun = _Begun()
@@ -88,33 +95,73 @@ _begun = _Begun()
 
 @contextmanager
 def reading_ahead(file: Path | None) -> Iterator[None]:
-    """Read a file's header and compute its checksum in another thread, for the block's first :func:`read_header` of it.
+    """Read a file's header and check its values in another thread, for the block's first :func:`read_header` of it.
 
     Both hardly need Python's lock. Whatever is wrong with the file is raised there, not here. None: there is no file.
     """
-    if file is None:
+    place = None if file is None else file.absolute()
+    if file is None or place is None or place in _begun.headers:
         yield
         return
-    place = file.absolute()
-    with short_turns(), ThreadPoolExecutor(1) as beside:
-        _begun.headers[place] = beside.submit(_read_checked, file)
+    is_left = threading.Event()
+    with short_turns():
+        reading = _begun.headers[place] = Beside(lambda: _checked(file, *_read_header(file), is_left.is_set))
         try:
             yield
         finally:
             _begun.headers.pop(place, None)
+            is_left.set()
+            reading.join()
 
 
 def read_header(file: Path) -> dict[str, TensorInfo]:
     """The tensors of a safetensors file by name, from its checked header. A file with a checksum is read once."""
     begun = _begun.headers.pop(file.absolute(), None)
-    return _read_checked(file) if begun is None else begun.result()
-
-
-def _read_checked(file: Path) -> dict[str, TensorInfo]:
+    if begun is not None:
+        return begun.result()
     start, metadata, tensors = _read_header(file)
-    if CHECKSUM in metadata and metadata[CHECKSUM] != checksum_of(file, start):
+    return _checked(file, start, metadata, tensors) if CHECKSUM in metadata else tensors
+
+
+def _checked(
+    file: Path,
+    start: int,
+    metadata: Mapping[str, str],
+    tensors: dict[str, TensorInfo],
+    is_left: Callable[[], bool] = lambda: False,
+) -> dict[str, TensorInfo]:
+    """The tensors with what one reading of the file says of their values; another checksum is an error.
+
+    is_left: whether nobody needs the answer any more.
+    """
+    found, finite = 0, set[str]()
+    with open_regular(file) as stream:
+        stream.seek(start)
+        # Pages of its own go back to the system, which those of a large array need not do.
+        buffer = memoryview(mmap(-1, _AT_ONCE))
+        for dtype, run in _runs(tensors.values()):
+            left, is_finite = run[-1].end - run[0].start, True
+            while left:
+                if is_left():
+                    return tensors
+                part = buffer[: min(left, _AT_ONCE)]
+                if stream.readinto(part) != len(part):
+                    raise _damaged(file, "it became shorter while it was read")
+                found = crc32(part, found)
+                is_finite = is_finite and first_not_finite(np.frombuffer(part, np.uint8), dtype) is None
+                left -= len(part)
+            if is_finite:
+                finite.update(info.name for info in run)
+    if metadata.get(CHECKSUM, f"{found:08x}") != f"{found:08x}":
         raise not_as_written(file)
-    return tensors
+    return {name: info._replace(is_finite=name in finite) for name, info in tensors.items()}
+
+
+def _runs(tensors: Iterable[TensorInfo]) -> Iterator[tuple[str, list[TensorInfo]]]:
+    """Tensors of one type that follow each other in the file, together: small ones would each cost a turn."""
+    placed = sorted(tensors, key=lambda info: (info.start, info.end))
+    for dtype, run in groupby(placed, lambda info: info.dtype):
+        yield dtype, list(run)
 
 
 def read_metadata(file: Path) -> dict[str, str]:

@@ -10,9 +10,9 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertkit.checkpoints.huggingface import INDEX, INT8_FACTS, INT8_WEIGHTS, POOLED_WEIGHTS, WEIGHTS
 from bertkit.checkpoints.rules import ModelConfig
 from bertkit.checkpoints.safetensors_format import CHECKSUM, NO_CHECKSUM, seal
+from bertkit.checkpoints.weight_files import INDEX, INT8_FACTS, INT8_WEIGHTS, POOLED_WEIGHTS, WEIGHTS
 from bertkit.config.adapter_config import ADAPTER_WEIGHTS, POOLED_ADAPTER_WEIGHTS
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, ResourceError

@@ -6,7 +6,6 @@ Names are without the prefix ``model.`` of BART's files. The part "encoder" has 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import replace
 
 from bertkit.checkpoints.rules import ClassSpec, NameTable, Rule, copied, dense, norm
 from bertkit.config.encoder_decoder_config import BartConfig, EncoderDecoderConfig, T5Config
@@ -22,7 +21,7 @@ _COPIES = {
 
 def _in(tower: str, rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """The rules of one tower, whose layers it counts."""
-    return tuple(replace(rule, stack=f"{tower}_depth") for rule in rules)
+    return tuple(rule._replace(stack=f"{tower}_depth") for rule in rules)
 
 
 def _sizes(config: EncoderDecoderConfig, spec: ClassSpec) -> dict[str, int]:
@@ -84,7 +83,7 @@ BART = NameTable(
     sizes=_sizes,
     classes={
         "BartModel": ClassSpec("BartModel", ("decoder",), base="model"),
-        "BartForConditionalGeneration": replace(_GENERATION, name="BartForConditionalGeneration"),
+        "BartForConditionalGeneration": _GENERATION._replace(name="BartForConditionalGeneration"),
         "BartForSequenceClassification": ClassSpec(
             "BartForSequenceClassification", ("decoder", "classifier"), base="model", label_head=True
         ),
@@ -138,7 +137,7 @@ T5 = NameTable(
     classes={
         "T5Model": ClassSpec("T5Model", ("decoder",), base="model"),
         "T5EncoderModel": ClassSpec("T5EncoderModel", base="model"),
-        "T5ForConditionalGeneration": replace(_GENERATION, name="T5ForConditionalGeneration"),
+        "T5ForConditionalGeneration": _GENERATION._replace(name="T5ForConditionalGeneration"),
     },
 )
 

@@ -9,7 +9,6 @@ sentence-transformers has ``modules.json``, and ``embedding.weight`` in the fold
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,8 +126,7 @@ class StaticFolder(NamedTuple):
         return SentenceParts(config.model_copy(update={"max_length": limit}), weights)
 
 
-@dataclass(frozen=True, slots=True)
-class StaticReport:
+class StaticReport(NamedTuple):
     """What ``bertkit inspect`` says of word vectors."""
 
     path: str
@@ -141,7 +139,7 @@ class StaticReport:
 
     def to_dict(self) -> dict[str, Json]:
         """For JSON."""
-        return asdict(self)
+        return self._asdict()
 
     def render(self) -> str:
         """For people."""

@@ -11,8 +11,13 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 
 from bertkit.errors import ConfigError, InputError
-from bertkit.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer, load_vocab
-from bertkit.tokenization.reference import convert_by_vocab
+from bertkit.tokenization.reference import (
+    BasicTokenizer,
+    FullTokenizer,
+    WordpieceTokenizer,
+    convert_by_vocab,
+    load_vocab,
+)
 
 __all__ = [
     "BasicTokenizer",

@@ -37,7 +37,7 @@ def sparse_file(what: What, source: Path, out: Path, blocks: Blocks) -> tuple[in
     from bertkit.config.any_config import read_any_config
     from bertkit.config.config_file import checkpoint_folder, config_path
     from bertkit.system.model_sources import resolve
-    from bertkit.tokenization import AutoTokenizer
+    from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 
     folder = checkpoint_folder(resolve(what.model))
     vocab_size = read_any_config(config_path(folder)).vocab_size

@@ -30,7 +30,7 @@ from bertkit.system.console import progress, set_quiet
 if TYPE_CHECKING:
     from bertkit.data.corpus.documents import Document
     from bertkit.data.corpus.near_duplicates import Dedup, DedupReport
-    from bertkit.tokenization import BertTokenizer
+    from bertkit.tokenization.bert_tokenizer import BertTokenizer
     from bertkit.tokenization.learn.word_counts import WordCounter
     from bertkit.tokenization.learn.wordpiece_learner import Fertility
 
@@ -230,7 +230,8 @@ def _shared_out(memory: str | None, dedup: str | None) -> tuple[int, int | None]
 def _load(name: str | None, option: str) -> BertTokenizer | None:
     if name is None:
         return None
-    from bertkit.tokenization import AutoTokenizer, BertTokenizer
+    from bertkit.tokenization.auto_tokenizer import AutoTokenizer
+    from bertkit.tokenization.bert_tokenizer import BertTokenizer
 
     found = AutoTokenizer.from_pretrained(name)
     if not isinstance(found, BertTokenizer):
@@ -247,7 +248,7 @@ def _tokens(tokenizer: BertTokenizer) -> list[str]:
 
 
 def _save(learned: list[str], lower: bool, base: BertTokenizer | None, out: Path) -> None:
-    from bertkit.tokenization import BertTokenizer
+    from bertkit.tokenization.bert_tokenizer import BertTokenizer
 
     vocabulary = {token: number for number, token in enumerate(learned)}
     made = BertTokenizer if base is None else type(base)

@@ -13,7 +13,6 @@ Warner et al. 2024 (ModernBERT), and the config files of the published weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 #: A value that a key of a config file must hold.
@@ -29,8 +28,7 @@ class OwnPooler(NamedTuple):
     drops_input: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(NamedTuple):
     """One family; the defaults are BERT's.
 
     prefix: of the names of its classes in other software.
@@ -57,18 +55,18 @@ class Family:
     """
 
     prefix: str
-    defaults: Mapping[str, str | int | float | bool | list[str]] = field(default_factory=dict)
-    keys: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str | int | float | bool | list[str]] = {}
+    keys: Mapping[str, str] = {}
     absent: frozenset[str] = frozenset()
     own: frozenset[str] = frozenset()
-    required: Mapping[str, tuple[Fixed, ...]] = field(default_factory=dict)
+    required: Mapping[str, tuple[Fixed, ...]] = {}
     ignored: frozenset[str] = frozenset()
-    written: Mapping[str, Fixed] = field(default_factory=dict)
+    written: Mapping[str, Fixed] = {}
     positions_after_padding: bool = False
     has_pooler: bool = True
-    poolers: Mapping[str, OwnPooler] = field(default_factory=dict)
+    poolers: Mapping[str, OwnPooler] = {}
     projects_out: bool = False
-    dropouts: Mapping[str, str] = field(default_factory=lambda: {"span": "", "pair": ""})
+    dropouts: Mapping[str, str] = {"span": "", "pair": ""}
     drops_attention: bool = True
     words_act: str | None = None
     projects_always: bool = False

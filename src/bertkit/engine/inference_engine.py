@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -239,6 +238,8 @@ class InferenceEngine:
         def compute(numbers: Sequence[int]) -> PartT:
             with self.backend.in_thread(alone=False):
                 return self._compute(Pack.of(rows, numbers), wanted, read)
+
+        from concurrent.futures import ThreadPoolExecutor  # one short text needs none
 
         pool = ThreadPoolExecutor(threads)
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
@@ -113,6 +112,8 @@ def stream(
 
 def one_ahead(items: Iterator[ItemT]) -> Iterator[ItemT]:
     """The same items, none of which is None; another thread makes the next while one is used."""
+    from concurrent.futures import ThreadPoolExecutor  # one text needs none
+
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(next, items, None)
         while (item := coming.result()) is not None:

@@ -54,7 +54,8 @@ from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.examples import Fact
-from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 GRAPHS: dict[str, type[Graph]] = {"padded": PaddedGraph, "packed": PackedGraph}
 #: Version of ONNX's operators: the one torch recommends, and those it can write.

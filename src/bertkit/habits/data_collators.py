@@ -11,7 +11,7 @@ import torch
 
 from bertkit.data.examples.masking import Masking, MaskVocabulary, mask_rows
 from bertkit.errors import InputError
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 Batch = dict[str, Any]
 #: Names of a label in a row, which a model calls ``labels``.

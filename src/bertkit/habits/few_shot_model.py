@@ -36,7 +36,7 @@ from bertkit.tasks.examples import Example
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.workflow import reading_of, text_logits
 from bertkit.tasks.workflow import workflow_of
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.features import featurize_texts
 from bertkit.training.finetuning.few_label_sets import fit_few_label_sets
 from bertkit.training.finetuning.few_shot import fit_few_labels

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
@@ -199,6 +198,6 @@ def _match(place: str, part: PackedModel, tensors: Mapping[str, TensorInfo]) -> 
     spec, table = spec_of(part), any_table(part.config)
     inside = {name.removeprefix(f"{place}."): info for name, info in tensors.items() if name.startswith(f"{place}.")}
     if not spec.heads and part.pooler is None:
-        spec = replace(spec, pooler=False)
+        spec = spec._replace(pooler=False)
     tried = [match(each, part.config, spec, table, new_head=not spec.heads) for each in (tensors, inside)]
     return min(tried, key=lambda found: len(found.problems))

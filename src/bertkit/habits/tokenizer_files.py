@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bertkit.errors import InputError
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.vocabulary import SPECIAL_NAMES
 

@@ -18,9 +18,9 @@ from bertkit.engine.backend import Precision
 from bertkit.engine.head_engines import SharedRows
 from bertkit.engine.rows import TEXTS, draw_windows
 from bertkit.errors import CheckpointError, InputError
+from bertkit.inference.open_pipeline import TASKS
 from bertkit.inference.pipeline_base import Pipeline, shown
 from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characters, read_request
-from bertkit.inference.pipelines import TASKS
 from bertkit.inference.run_files import read_task
 from bertkit.inference.runs import Run, open_run
 from bertkit.system.atomic_files import sha256_file
@@ -31,7 +31,7 @@ from bertkit.tasks.examples import Example
 from bertkit.tasks.text.decoding import inputs_of
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.workflow import workflow_of
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.features import Truncation
 
 #: The outputs of all heads for a text: by the name of the head what the pipeline of its kind returns.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, cached_property, partial
 from importlib import import_module
 from typing import Any, ClassVar, Literal
@@ -221,7 +220,7 @@ class FeatureExtractionPipeline(Pipeline):
             first, second = prompt + text[0], text[1]
             return (lowered(first), None if second is None else lowered(second)) if lowers else (first, second)
 
-        return replace(request, items=map(prepared, request.items))
+        return request._replace(items=map(prepared, request.items))
 
     def _prompt_tokens(self, prompt: str, limit: int | None) -> int:
         """Tokens before a text that are not pooled: [CLS] and the prompt."""

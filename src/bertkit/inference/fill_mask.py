@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import ClassVar
@@ -95,7 +95,7 @@ class FillMaskPipeline(Pipeline):
         # The head runs at the masked positions only.
         wanted = Wanted(("logits",), only_at=self.tokenizer.mask_token_id, num_words=len(self.tokenizer))
         asked = read_request(inputs, tuple_is_pair=False)
-        request = replace(asked, items=map(self._with_own_mask, count(), asked.items))
+        request = asked._replace(items=map(self._with_own_mask, count(), asked.items))
         return self._answer_texts(request, wanted, guess, partial(map, present), truncation, max_length, progress)
 
     def _with_own_mask(self, number: int, text: Text) -> Text:

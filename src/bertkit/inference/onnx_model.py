@@ -14,7 +14,7 @@ from bertkit.engine.onnx_backend import OnnxBackend, open_session
 from bertkit.errors import InputError
 from bertkit.inference.pipeline_base import check_lengths
 from bertkit.system.paths import user_path
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 
 __all__ = ["FILES", "MANIFEST", "OnnxModel", "Variant", "open_session", "read_manifest"]
 

@@ -27,8 +27,8 @@ from bertkit.ragged import GroupSet, Ragged
 from bertkit.system.console import Progress
 from bertkit.system.device import device_of_map
 from bertkit.system.paths import user_path
-from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.features import Text, featurize_mixed
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")

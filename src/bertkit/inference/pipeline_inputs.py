@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeAlias, TypeGuard, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from bertkit.errors import InputError, shorten
 from bertkit.tokenization.features import Text as Text
@@ -34,8 +33,7 @@ def num_characters(text: Text) -> int:
     return len(text[0]) + len(text[1] or "")
 
 
-@dataclass(frozen=True, slots=True)
-class Request(Generic[ItemT]):
+class Request(NamedTuple, Generic[ItemT]):
     """The items of one call: texts, or questions.
 
     items: checked one by one as they are drawn, so a generator never runs ahead of what is needed.

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from bertkit.checkpoints.huggingface import INT8_WEIGHTS, find_weights, is_int8
+from bertkit.checkpoints.huggingface import find_weights, is_int8
 from bertkit.checkpoints.sentence_folder import step_files
 from bertkit.checkpoints.static_folder import static_folder
+from bertkit.checkpoints.weight_files import INT8_WEIGHTS
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.engine.export_folder import exported_files, is_export
 from bertkit.system.atomic_files import sha256_file

@@ -30,8 +30,9 @@ from bertkit.tasks.registry import Task
 from bertkit.tasks.task_settings import TaskSettings
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
-from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.features import Text, Truncation
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from bertkit.metrics.vector_precision import VectorLoss, VectorPrecision, precis
 from bertkit.metrics.vector_similarity import paired_similarities, similarities
 from bertkit.ragged import Floats
 from bertkit.system.paths import user_path
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 
 class EncodeOptions(TypedDict, total=False):

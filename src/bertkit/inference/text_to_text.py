@@ -20,8 +20,9 @@ from bertkit.inference.pipeline_inputs import Inputs, Shaped, Text, num_characte
 from bertkit.ragged import Ragged
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
-from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.features import featurize_texts
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 if TYPE_CHECKING:
     from bertkit.model.seq2seq.conditional_generation import ConditionalGeneration

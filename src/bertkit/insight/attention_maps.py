@@ -19,7 +19,7 @@ from bertkit.errors import InputError, TextError, did_you_mean
 from bertkit.insight.attention_reader import AttentionReader, Layers, is_empty
 from bertkit.ragged import Floats
 from bertkit.system.console import aligned
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.visualize.attention_pictures import AttentionMap, attention_page, lines_figure, matrices_figure
 from bertkit.visualize.drawn import Drawn
 

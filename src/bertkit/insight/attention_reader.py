@@ -27,8 +27,9 @@ from bertkit.model.seq2seq.trace import Trace
 from bertkit.ragged import Ragged
 from bertkit.system.memory import memory_guard
 from bertkit.system.model_sources import resolve
-from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.features import Text, featurize_mixed
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: Tokens of a text at most, where nothing else is asked for, and bytes of its attention probabilities.
 MOST_TOKENS = 512

@@ -15,8 +15,9 @@ from bertkit.config.config_file import checkpoint_folder
 from bertkit.engine.backend import Network
 from bertkit.engine.export_folder import is_export
 from bertkit.errors import CheckpointError, InputError
+from bertkit.inference.open_pipeline import infer_task
 from bertkit.inference.pipeline_base import Pipeline
-from bertkit.inference.pipelines import infer_task, pipeline
+from bertkit.inference.pipelines import pipeline
 from bertkit.insight.attributions import Attributor, Score
 from bertkit.insight.explained_parts import ANSWERS, TAGS, TASKS, answer_of, check_texts, tag_of
 from bertkit.insight.read_text import Cut, ReadText, number_of
@@ -27,7 +28,7 @@ from bertkit.ragged import Floats
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.spans.features import SpanSettings
 from bertkit.tasks.text.decoding import LabelDecision, ranked_labels
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 _NO_GRADIENTS = "{0} is {1}, which has no gradients; explain the model that it was made of"
 

@@ -18,7 +18,7 @@ from bertkit.insight.attributions import MOST_STEPS, TOLERANCE
 from bertkit.insight.explained_text import ExplainedText, open_model
 from bertkit.metrics.scores import spearman
 from bertkit.system.console import Progress, aligned
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.visualize.drawn import Drawn
 from bertkit.visualize.figures import Floats
 from bertkit.visualize.page import Json, asset, document

@@ -25,7 +25,7 @@ from bertkit.inference.pipeline_inputs import Item, read_request
 from bertkit.insight.attention_reader import AttentionReader, is_empty
 from bertkit.ragged import Ragged
 from bertkit.system.console import aligned
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.visualize.drawn import Drawn
 from bertkit.visualize.head_pictures import heads_figure, heads_page
 

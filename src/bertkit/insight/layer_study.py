@@ -18,7 +18,7 @@ from bertkit.insight.layer_vectors import LayerReader, cut_notes, several
 from bertkit.metrics.layer_similarity import FEWEST, layer_similarity
 from bertkit.ragged import Flags, Floats, Ints
 from bertkit.system.console import Progress, aligned
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.visualize.drawn import Drawn
 from bertkit.visualize.layer_pictures import Curve, HeatMap, layers_figure
 

@@ -24,8 +24,8 @@ from bertkit.inference.pipelines import pipeline
 from bertkit.model.models import BertModel
 from bertkit.ragged import Flags, Floats, Ragged
 from bertkit.system.console import Progress
-from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.features import featurize_mixed
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: Tokens whose states of all layers are in memory at once, where no vector of a text is made of them.
 TOKENS_AT_ONCE = 4096

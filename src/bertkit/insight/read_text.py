@@ -11,7 +11,7 @@ import numpy as np
 from bertkit.errors import InputError, LongTextError, TextError, did_you_mean, shorten
 from bertkit.ragged import Flags, Ints
 from bertkit.tasks.pieces import stripped
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: Which text of a pair is cut.
 Cut = Literal["longest_first", "only_second"]

@@ -27,7 +27,7 @@ from bertkit.insight.sense_sentences import SenseSentence, read_sense_sentences
 from bertkit.metrics.vector_similarity import unit_vectors
 from bertkit.ragged import Floats
 from bertkit.system.console import Progress
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.visualize.drawn import Drawn
 
 if TYPE_CHECKING:

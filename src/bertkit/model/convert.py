@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bertkit.checkpoints.huggingface import INDEX, POOLED_WEIGHTS, WEIGHTS, is_adapter, is_head
+from bertkit.checkpoints.huggingface import is_adapter, is_head
 from bertkit.checkpoints.inspect import inspect
 from bertkit.checkpoints.pickled import PICKLE, PICKLE_INDEX, find_pickles, unpickle
 from bertkit.checkpoints.safetensors_format import write_tensors
 from bertkit.checkpoints.sentence_folder import MODULES, is_sentence_folder, read_sentence_parts, write_sentence_parts
 from bertkit.checkpoints.tensorflow.variables import find_index, open_archive
+from bertkit.checkpoints.weight_files import INDEX, POOLED_WEIGHTS, WEIGHTS
 from bertkit.checkpoints.zip_archive import is_archive, unpack
 from bertkit.config.config_file import CONFIG, checkpoint_folder
 from bertkit.errors import CheckpointError, InputError, ResourceError, shorten
@@ -29,7 +30,7 @@ from bertkit.system.atomic_files import held_lock, make_folder, sync_file, sync_
 from bertkit.system.model_sources import HUB_FILES, resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 
 #: Largest relative difference of outputs that the alignment of equal weights in memory can cause.
 _ROUNDING = 1e-5

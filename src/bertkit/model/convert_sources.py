@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -250,7 +250,7 @@ class HubSource(Source):
             else:
                 self._places[with_current_ending(name)] = info
         self.dropped = dict(dropped)
-        self.tensors = {name: replace(info, name=name) for name, info in self._places.items()}
+        self.tensors = {name: info._replace(name=name) for name, info in self._places.items()}
         if len(self.tensors) + sum(self.dropped.values()) != len(weights.tensors):
             raise CheckpointError(f"{self.where} has a tensor twice, under an old and a new name")
 

@@ -31,7 +31,7 @@ from bertkit.system.json_files import parsed
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json, read_object
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 
 #: File beside the weights with their fingerprint at conversion.
 FINGERPRINT = "fingerprint.json"

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertkit.checkpoints.huggingface import INT8_FACTS, INT8_WEIGHTS
 from bertkit.checkpoints.int8_folder import Quantization
 from bertkit.checkpoints.save_folder import write_folder
+from bertkit.checkpoints.weight_files import INT8_FACTS, INT8_WEIGHTS
 from bertkit.model.configured_model import ConfiguredModel, no_weights
 from bertkit.model.kernels.byte_linear import ByteEmbedding, ByteLinear
 from bertkit.system.device import Device, find_device

@@ -17,7 +17,7 @@ from bertkit.model.models import BertModel, HeadModel
 from bertkit.model.pooling import pool_sentences
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 
 class DenseStep(nn.Module):

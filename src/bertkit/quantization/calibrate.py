@@ -21,7 +21,7 @@ from bertkit.quantization.byte_matrices import Inputs
 from bertkit.ragged import Floats, Ragged
 from bertkit.tasks.registry import Task
 from bertkit.tasks.workflow import workflow_of
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: With fewer texts the first percentile of anything means nothing.
 MIN_TEXTS = 100

@@ -10,10 +10,11 @@ from typing import Any
 from torch import nn
 
 from bertkit import __version__
-from bertkit.checkpoints.huggingface import INT8_FACTS, INT8_WEIGHTS, find_weights
+from bertkit.checkpoints.huggingface import find_weights
 from bertkit.checkpoints.int8_figures import DevScores, Measured, Speed
 from bertkit.checkpoints.int8_folder import VERSION, Bits, Quantization, best_bits
 from bertkit.checkpoints.sentence_folder import write_sentence_parts
+from bertkit.checkpoints.weight_files import INT8_FACTS, INT8_WEIGHTS
 from bertkit.config.config_file import checkpoint_folder
 from bertkit.engine.closeness import NEAR_ENOUGH, Closeness, closeness
 from bertkit.engine.inference_engine import InferenceEngine

@@ -21,7 +21,7 @@ from bertkit.insight.occlusion import ExplainedPipeline, occlusion
 from bertkit.insight.projection import project
 from bertkit.system.console import quiet
 from bertkit.system.fork_locks import ForkSafeLock
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.weights.checkpoint_weights import ModelWeights
 from bertkit.weights.encoder_weights import EncoderWeights
 from bertkit.weights.plain_attention import attention_of, why_no_plain_attention

@@ -25,8 +25,9 @@ from bertkit.errors import CheckpointError, InputError
 from bertkit.inference.analysis import Analyzer
 from bertkit.inference.feature_extraction import FeatureExtractionPipeline, compare
 from bertkit.inference.late_chunks import Chunk, late_chunks, late_parts
+from bertkit.inference.open_pipeline import METHODS, TASKS, Entry, infer_task, method_of, open_checkpoint
 from bertkit.inference.pipeline_base import Pipeline
-from bertkit.inference.pipelines import METHODS, TASKS, Entry, infer_task, method_of, open_checkpoint, pipeline
+from bertkit.inference.pipelines import pipeline
 from bertkit.inference.protocol import model_hash
 from bertkit.inference.redaction import redact
 from bertkit.server.calls import Overflow, Task
@@ -38,7 +39,7 @@ from bertkit.system.atomic_files import sha256_file
 from bertkit.system.device import Device
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.model_sources import resolve
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: What computes models; auto: whatever can.
 EngineKind = Literal["auto", "native", "torch", "onnx"]

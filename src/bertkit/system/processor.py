@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from bertkit.errors import ConfigError
 
@@ -41,8 +41,7 @@ BF16_SETS = frozenset({"AVX-512 BF16", "AMX BF16", "BF16"})
 INT8_SETS = frozenset({"AVX-VNNI", "AVX-512 VNNI", "AMX INT8", "DotProd", "I8MM"})
 
 
-@dataclass(frozen=True, slots=True)
-class Processor:
+class Processor(NamedTuple):
     """A processor, as the system describes it; what it does not tell is empty or None.
 
     cores: that this process may use. vendor: such as ``GenuineIntel``, as x86 processors under Linux name it. cache:
@@ -73,7 +72,7 @@ class Processor:
 
     def to_dict(self) -> dict[str, str | int | list[str] | None]:
         """Plain data for JSON."""
-        return {**asdict(self), "instruction_sets": list(self.instruction_sets)}
+        return {**self._asdict(), "instruction_sets": list(self.instruction_sets)}
 
     def __str__(self) -> str:
         sets = ", ".join(self.instruction_sets) or "instruction sets unknown"

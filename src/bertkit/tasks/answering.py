@@ -18,7 +18,7 @@ from bertkit.engine.inference_engine import stop_nothing
 from bertkit.errors import InputError
 from bertkit.ragged import Floats, GroupSet, Ragged
 from bertkit.tasks.examples import Encoded, ExampleT, Fact, Row
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.windows import WindowRows
 
 #: What was chosen on dev and is applied ever after (a threshold, a temperature): plain values, kept with the model.

@@ -21,7 +21,8 @@ from bertkit.tasks.reading.bad_rows import BadRows
 from bertkit.tasks.reading.lines import COMPRESSIONS, Lines
 from bertkit.tasks.reading.splits import kind_of
 from bertkit.tasks.registry import Task, load_class, task_from_dict, task_to_dict
-from bertkit.tokenization import BertTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.bert_tokenizer import BertTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: Examples of a split that are cut to pieces, the longest tokens that they are cut to, and their common tokens.
 CUT_EXAMPLES, CUT_LENGTH, CUT_OVERLAP = 200, 48, 8

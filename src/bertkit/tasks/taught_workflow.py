@@ -29,7 +29,8 @@ from bertkit.system.device import Device
 from bertkit.tasks.examples import Encoded, Examples, Row
 from bertkit.tasks.registry import KINDS, Task, load_class
 from bertkit.tasks.workflow import Workflow
-from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: Settings that have no meaning with a teacher, the value that they must have, and why.
 USELESS: Mapping[str, tuple[object, str]] = {

@@ -2,76 +2,38 @@
 
 :class:`AutoTokenizer` chooses the class that fits the files: :class:`BertTokenizer` or one of its relatives.
 :class:`BasicTokenizer`, :class:`WordpieceTokenizer` and :class:`FullTokenizer`, named as in the original code, are the
-readable reference that BERT's tokenizer is tested against.
+readable reference that BERT's tokenizer is tested against. The names load when first used.
 
 All tokenizers are fast, so ``BertTokenizerFast`` and the like are aliases: ``BertTokenizerFast is BertTokenizer``.
 """
 
 from __future__ import annotations
 
-from bertkit.ragged import Ragged
-from bertkit.tokenization.auto_tokenizer import AutoTokenizer
-from bertkit.tokenization.batch_encoding import BatchEncoding
-from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer, MPNetTokenizer
-from bertkit.tokenization.gemma_tokenizer import GemmaTokenizer
-from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.reference import BasicTokenizer, FullTokenizer, WordpieceTokenizer, load_vocab
-from bertkit.tokenization.roberta_tokenizer import ModernBertTokenizer, RobertaTokenizer
-from bertkit.tokenization.unigram_tokenizers import (
-    AlbertTokenizer,
-    CamembertTokenizer,
-    DebertaV2Tokenizer,
-    T5Tokenizer,
-    XLMRobertaTokenizer,
-)
-from bertkit.tokenization.vocabulary import AddedToken
+from bertkit.system.lazy_names import lazy_names
 
-AlbertTokenizerFast = AlbertTokenizer
-BartTokenizer = BartTokenizerFast = RobertaTokenizer
-BertTokenizerFast = BertTokenizer
-CamembertTokenizerFast = CamembertTokenizer
-DebertaV2TokenizerFast = DebertaV2Tokenizer
-DistilBertTokenizerFast = DistilBertTokenizer
-ElectraTokenizerFast = ElectraTokenizer
-GemmaTokenizerFast = GemmaTokenizer
-MPNetTokenizerFast = MPNetTokenizer
-RobertaTokenizerFast = RobertaTokenizer
-T5TokenizerFast = T5Tokenizer
-XLMRobertaTokenizerFast = XLMRobertaTokenizer
+#: Module to the public names in it.
+_NAMES = {
+    "bertkit.ragged": "Ragged",
+    "bertkit.tokenization.auto_tokenizer": "AutoTokenizer",
+    "bertkit.tokenization.batch_encoding": "BatchEncoding",
+    "bertkit.tokenization.bert_tokenizer": """
+        BertTokenizer BertTokenizerFast DistilBertTokenizer DistilBertTokenizerFast ElectraTokenizer
+        ElectraTokenizerFast MPNetTokenizer MPNetTokenizerFast
+    """,
+    "bertkit.tokenization.gemma_tokenizer": "GemmaTokenizer GemmaTokenizerFast",
+    "bertkit.tokenization.pretrained_tokenizer": "PreTrainedTokenizer",
+    "bertkit.tokenization.reference": "BasicTokenizer FullTokenizer WordpieceTokenizer load_vocab",
+    "bertkit.tokenization.roberta_tokenizer": """
+        BartTokenizer BartTokenizerFast ModernBertTokenizer RobertaTokenizer RobertaTokenizerFast
+    """,
+    "bertkit.tokenization.unigram_tokenizers": """
+        AlbertTokenizer AlbertTokenizerFast CamembertTokenizer CamembertTokenizerFast DebertaV2Tokenizer
+        DebertaV2TokenizerFast T5Tokenizer T5TokenizerFast XLMRobertaTokenizer XLMRobertaTokenizerFast
+    """,
+    "bertkit.tokenization.vocabulary": "AddedToken",
+}
+__getattr__, __all__ = lazy_names(__name__, _NAMES)
 
-__all__ = [
-    "AddedToken",
-    "AlbertTokenizer",
-    "AlbertTokenizerFast",
-    "AutoTokenizer",
-    "BartTokenizer",
-    "BartTokenizerFast",
-    "BasicTokenizer",
-    "BatchEncoding",
-    "BertTokenizer",
-    "BertTokenizerFast",
-    "CamembertTokenizer",
-    "CamembertTokenizerFast",
-    "DebertaV2Tokenizer",
-    "DebertaV2TokenizerFast",
-    "DistilBertTokenizer",
-    "DistilBertTokenizerFast",
-    "ElectraTokenizer",
-    "ElectraTokenizerFast",
-    "FullTokenizer",
-    "GemmaTokenizer",
-    "GemmaTokenizerFast",
-    "MPNetTokenizer",
-    "MPNetTokenizerFast",
-    "ModernBertTokenizer",
-    "PreTrainedTokenizer",
-    "Ragged",
-    "RobertaTokenizer",
-    "RobertaTokenizerFast",
-    "T5Tokenizer",
-    "T5TokenizerFast",
-    "WordpieceTokenizer",
-    "XLMRobertaTokenizer",
-    "XLMRobertaTokenizerFast",
-    "load_vocab",
-]
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,56 +11,62 @@ from bertkit.config.bert_config import OWN_MODEL_TYPE
 from bertkit.errors import CheckpointError, InputError, did_you_mean
 from bertkit.system.model_sources import ADAPTER, adapted_folder, resolve
 from bertkit.system.untrusted_files import is_there
-from bertkit.tokenization.bert_tokenizer import BertTokenizer, DistilBertTokenizer, ElectraTokenizer, MPNetTokenizer
 from bertkit.tokenization.formats.large_merges import read_large_json
-from bertkit.tokenization.formats.tokenizer_files import read_json_if_there
+from bertkit.tokenization.formats.tokenizer_files import COMMON_FILES, read_json_if_there
 from bertkit.tokenization.formats.tokenizer_folder import ANY_CLASS, Kind
 from bertkit.tokenization.formats.tokenizer_json import model_of
-from bertkit.tokenization.gemma_tokenizer import GemmaTokenizer
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.roberta_tokenizer import ModernBertTokenizer, RobertaTokenizer
-from bertkit.tokenization.unigram_tokenizers import (
-    AlbertTokenizer,
-    CamembertTokenizer,
-    DebertaV2Tokenizer,
-    T5Tokenizer,
-    XLMRobertaTokenizer,
-)
 
-#: What ``model_type`` of config.json says.
-MODEL_TYPES: Mapping[str, type[PreTrainedTokenizer]] = {
-    "albert": AlbertTokenizer,
-    "bart": RobertaTokenizer,
-    "bert": BertTokenizer,
-    "camembert": CamembertTokenizer,
-    "deberta-v2": DebertaV2Tokenizer,
-    "distilbert": DistilBertTokenizer,
-    "electra": ElectraTokenizer,
-    "mobilebert": BertTokenizer,
-    "modernbert": ModernBertTokenizer,
-    "mpnet": MPNetTokenizer,
-    "roberta": RobertaTokenizer,
-    "t5": T5Tokenizer,
-    "xlm-roberta": XLMRobertaTokenizer,
+#: Module to the classes in it.
+_MODULES = {
+    "bert_tokenizer": "BertTokenizer DistilBertTokenizer ElectraTokenizer MPNetTokenizer",
+    "gemma_tokenizer": "GemmaTokenizer",
+    "roberta_tokenizer": "ModernBertTokenizer RobertaTokenizer",
+    "unigram_tokenizers": "AlbertTokenizer CamembertTokenizer DebertaV2Tokenizer T5Tokenizer XLMRobertaTokenizer",
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
+#: What ``model_type`` of config.json says, to the name of the class.
+MODEL_TYPES: Mapping[str, str] = {
+    "albert": "AlbertTokenizer",
+    "bart": "RobertaTokenizer",
+    "bert": "BertTokenizer",
+    "camembert": "CamembertTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
+    "distilbert": "DistilBertTokenizer",
+    "electra": "ElectraTokenizer",
+    "mobilebert": "BertTokenizer",
+    "modernbert": "ModernBertTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "roberta": "RobertaTokenizer",
+    "t5": "T5Tokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
 }
 #: What ``tokenizer_class`` of tokenizer_config.json or config.json says, without "Fast".
-CLASSES: Mapping[str, type[PreTrainedTokenizer]] = {
-    **{each.__name__: each for each in MODEL_TYPES.values()},
-    "BartTokenizer": RobertaTokenizer,
-    "ConvBertTokenizer": BertTokenizer,
-    "GemmaTokenizer": GemmaTokenizer,
-    "MobileBertTokenizer": BertTokenizer,
+CLASSES: Mapping[str, str] = {
+    **{name: name for name in MODEL_TYPES.values()},
+    "BartTokenizer": "RobertaTokenizer",
+    "ConvBertTokenizer": "BertTokenizer",
+    "GemmaTokenizer": "GemmaTokenizer",
+    "MobileBertTokenizer": "BertTokenizer",
 }
 #: Files that only one kind of tokenizer has.
-_FILES: Mapping[str, type[PreTrainedTokenizer]] = {
-    "vocab.txt": BertTokenizer,
-    "merges.txt": RobertaTokenizer,
-    "spm.model": DebertaV2Tokenizer,
-    "spiece.model": AlbertTokenizer,
+_FILES: Mapping[str, str] = {
+    "vocab.txt": "BertTokenizer",
+    "merges.txt": "RobertaTokenizer",
+    "spm.model": "DebertaV2Tokenizer",
+    "spiece.model": "AlbertTokenizer",
 }
-#: What a folder with a tokenizer has some of, and what to fetch from the Hub.
-TOKENIZER_FILES = tuple(dict.fromkeys(name for each in CLASSES.values() for name in each.kind.files))
+#: That of XLM-R and CamemBERT.
+_FAIRSEQ_FILE = "sentencepiece.bpe.model"
+#: What a folder with a tokenizer has some of, and what to fetch from the Hub: the files of all classes.
+TOKENIZER_FILES = ("vocab.txt", *COMMON_FILES, "vocab.json", "merges.txt", "spiece.model", "spm.model", _FAIRSEQ_FILE)
 AUTO_FILES = ("config.json", *TOKENIZER_FILES)
+
+
+def tokenizer_class(name: str) -> type[PreTrainedTokenizer]:
+    """A class by its name; imports its module."""
+    found: type[PreTrainedTokenizer] = getattr(import_module(f"bertkit.tokenization.{_MODULE_OF[name]}"), name)
+    return found
 
 
 class AutoTokenizer:
@@ -102,8 +109,9 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
     """The class for a folder, or for a single file with a whole tokenizer."""
     if not path.is_dir():
         if path.suffix == ".json":
-            return _class_of_json(path)
-        return _FILES.get(path.name, AlbertTokenizer if path.suffix == ".model" else BertTokenizer)
+            return tokenizer_class(_class_of_json(path))
+        other = "AlbertTokenizer" if path.suffix == ".model" else "BertTokenizer"
+        return tokenizer_class(_FILES.get(path.name, other))
     model_type = None
     for name in ("tokenizer_config.json", "config.json"):
         file = path / name
@@ -111,7 +119,7 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
         named = str(values.get("tokenizer_class") or "")
         if named and named.removesuffix("Fast") not in ANY_CLASS:
             if (known := CLASSES.get(named.removesuffix("Fast"))) is not None:
-                return known
+                return tokenizer_class(known)
             near = did_you_mean(named, sorted(CLASSES))
             raise CheckpointError(
                 f"{file}: tokenizer_class is {named!r:.80}, which bertkit does not have{near}; there are "
@@ -120,21 +128,20 @@ def class_of(path: Path) -> type[PreTrainedTokenizer]:
         model_type = str(values.get("model_type", model_type)).removeprefix(OWN_MODEL_TYPE)
     json_file = path / "tokenizer.json"
     if str(model_type) in MODEL_TYPES:
-        usual = MODEL_TYPES[str(model_type)]
-        found = _class_of_json(json_file) if is_there(json_file) else usual
+        usual = tokenizer_class(MODEL_TYPES[str(model_type)])
+        found = tokenizer_class(_class_of_json(json_file)) if is_there(json_file) else usual
         return usual if _reads_like(usual.kind, found.kind) else found
     if is_there(json_file):
-        return _class_of_json(json_file)
-    for name, found in _FILES.items():
+        return tokenizer_class(_class_of_json(json_file))
+    for name, other in _FILES.items():
         if is_there(path / name):
-            return found
-    fairseq_file = XLMRobertaTokenizer.kind.files[0]
-    if is_there(path / fairseq_file):
+            return tokenizer_class(other)
+    if is_there(path / _FAIRSEQ_FILE):
         raise CheckpointError(
-            f"{path} has a {fairseq_file}, but nothing says which model it belongs to: load it with "
+            f"{path} has a {_FAIRSEQ_FILE}, but nothing says which model it belongs to: load it with "
             "XLMRobertaTokenizer or CamembertTokenizer, or add a config.json"
         )
-    wanted = ", ".join((*_FILES, fairseq_file))
+    wanted = ", ".join((*_FILES, _FAIRSEQ_FILE))
     raise CheckpointError(f"{path} is not a tokenizer's folder: it has no tokenizer.json and none of {wanted}")
 
 
@@ -142,21 +149,21 @@ def _reads_like(kind: Kind, other: Kind) -> bool:
     return (kind.model, kind.template, kind.names) == (other.model, other.template, other.names)
 
 
-def _class_of_json(path: Path) -> type[PreTrainedTokenizer]:
-    """By the algorithm, and by a token or step that only one family has."""
+def _class_of_json(path: Path) -> str:
+    """Its name, by the algorithm, and by a token or step that only one family has."""
     content, _ = read_large_json(path)
     kind, model = model_of(content)
     if kind == "BPE" and model.get("byte_fallback"):
-        return GemmaTokenizer
+        return "GemmaTokenizer"
     if kind == "BPE":
-        return RobertaTokenizer if content.get("normalizer") is None else ModernBertTokenizer
+        return "RobertaTokenizer" if content.get("normalizer") is None else "ModernBertTokenizer"
     vocab = model.get("vocab")
     pieces = vocab[:10] if isinstance(vocab, list) else []
     if kind != "Unigram":
-        return MPNetTokenizer if isinstance(vocab, dict) and {"<s>", "<mask>"} <= vocab.keys() else BertTokenizer
+        return "MPNetTokenizer" if isinstance(vocab, dict) and {"<s>", "<mask>"} <= vocab.keys() else "BertTokenizer"
     first = {str(piece[0]) for piece in pieces if isinstance(piece, list) and piece}
     if "[CLS]" in first:
-        return DebertaV2Tokenizer if "[PAD]" in first else AlbertTokenizer
+        return "DebertaV2Tokenizer" if "[PAD]" in first else "AlbertTokenizer"
     if "</s>" in first and "<s>" not in first:
-        return T5Tokenizer
-    return CamembertTokenizer if "<s>NOTUSED" in first else XLMRobertaTokenizer
+        return "T5Tokenizer"
+    return "CamembertTokenizer" if "<s>NOTUSED" in first else "XLMRobertaTokenizer"

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from itertools import product
 
 import numpy as np
 from tokenizers import AddedToken as EngineToken
 from tokenizers import Encoding, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE, Unigram, WordPiece
 
-from bertkit.errors import CheckpointError, InputError
+from bertkit.errors import InputError
 from bertkit.ragged import Ints
 from bertkit.tokenization.call_arguments import Request, Text
 from bertkit.tokenization.characters import SURROGATE
+from bertkit.tokenization.family_vocabularies import BpeVocabulary, FallbackVocabulary, UnigramVocabulary
+from bertkit.tokenization.post_processors import Description, around_text, post_processors, special_ids
 from bertkit.tokenization.templates import Template, kept_lengths
-from bertkit.tokenization.vocabulary import (
-    BLANK,
-    BpeVocabulary,
-    FallbackVocabulary,
-    Splits,
-    TokenTable,
-    UnigramVocabulary,
-    Vocabulary,
-)
+from bertkit.tokenization.vocabulary import BLANK, Splits, TokenTable, Vocabulary
 
 #: A tokenizer's engine, and one without special tokens, for texts that are cut before the first adds them.
 Engines = tuple[Tokenizer, Tokenizer]
 
 
-def build(vocabulary: Vocabulary, around_text: processors.PostProcessor) -> Engines:
+def build(vocabulary: Vocabulary, around: Description) -> Engines:
     """The engines for word pieces; see :func:`around_text`."""
     model = WordPiece(
         dict(vocabulary.vocab),
@@ -49,7 +42,7 @@ def build(vocabulary: Vocabulary, around_text: processors.PostProcessor) -> Engi
         each.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         each.decoder = decoders.WordPiece(prefix=vocabulary.prefix)
         _add_tokens(each, vocabulary)
-    engine.post_processor = around_text
+    engine.post_processor = _processor(around)
     return engine, bare
 
 
@@ -72,9 +65,8 @@ def build_bpe(vocabulary: BpeVocabulary, template: Template) -> tuple[Tokenizer,
     if vocabulary.nfc:
         for each in (engine, bare, parts):
             each.normalizer = normalizers.NFC()
-    engine.post_processor = around_text(
-        vocabulary, template, trim_offsets=vocabulary.trim_offsets, add_prefix_space=vocabulary.add_prefix_space
-    )
+    flags = {"trim_offsets": vocabulary.trim_offsets, "add_prefix_space": vocabulary.add_prefix_space}
+    engine.post_processor = _processor(around_text(vocabulary, template, **flags))
     return engine, bare, parts
 
 
@@ -93,7 +85,7 @@ def build_fallback_bpe(vocabulary: FallbackVocabulary, template: Template) -> tu
         if each is not parts:
             each.pre_tokenizer = splitter
             _add_tokens(each, vocabulary)
-    engine.post_processor = post_processors(template, *_around(vocabulary))[0][0]
+    engine.post_processor = _processor(post_processors(template, *special_ids(vocabulary))[0][0])
     return engine, bare, parts
 
 
@@ -129,7 +121,7 @@ def build_unigram(vocabulary: UnigramVocabulary, template: Template) -> tuple[To
         each.decoder = decoders.Metaspace(replacement=BLANK, prepend_scheme=scheme)
     for each in (engine, bare):
         _add_tokens(each, vocabulary)
-    engine.post_processor = post_processors(template, *_around(vocabulary))[0][0]
+    engine.post_processor = _processor(post_processors(template, *special_ids(vocabulary))[0][0])
     return engine, bare, parts
 
 
@@ -153,60 +145,15 @@ def unigram_steps(
     return [*steps, *table]
 
 
-def post_processors(
-    template: Template, first: tuple[str, int], last: tuple[str, int]
-) -> list[tuple[processors.PostProcessor, Template]]:
-    """Every post-processor of the ``tokenizers`` package that follows a template, the first as files have it.
-
-    ``first`` and ``last`` are the tokens before ([CLS]) and behind a text ([SEP]), with their ids. Token types count
-    only if the template has segments; otherwise each comes with the template that shows those of the file.
-    """
-    cls, sep = first[0], last[0]
-    if wrong := next((token for token in (cls, sep) if ":" in token or token.startswith("$")), None):
-        said = "must have no ':' and not begin with '$', which the tokenizers package reserves for its templates"
-        raise CheckpointError(f"cls_token and sep_token {said}, got {wrong!r:.80}; choose another token")
-    single = [*[f"{cls}:0"] * template.begins, "$A:0", f"{sep}:0"]
-    plain, shown = replace(template, shown=False), replace(template, shown=not template.segments)
-    kinds = [(1, shown)] if template.segments else [(0, plain), (1, shown)]
-    found: list[tuple[processors.PostProcessor, Template]] = [
-        (
-            processors.TemplateProcessing(
-                single=single,
-                pair=[*single, *[f"{sep}:0"] * (template.between - 1), f"$B:{kind}", f"{sep}:{kind}"],
-                special_tokens=[first, last] if template.begins else [last],
-            ),
-            meant,
-        )
-        for kind, meant in (reversed(kinds) if template.shown else kinds)
-    ]
-    if template.begins and template.between == 1:
-        found.append((processors.BertProcessing(last, first), shown))
-    elif template.begins:
-        flags = product((True, False), repeat=2)
-        found += [(processors.RobertaProcessing(last, first, trims, adds), plain) for trims, adds in flags]
-    return found
-
-
-def around_text(
-    vocabulary: TokenTable, template: Template, *, trim_offsets: bool = True, add_prefix_space: bool = False
-) -> processors.PostProcessor:
-    """The post-processor as published files of word pieces and byte-level BPE have it; refuses special tokens that it
-    cannot have (CheckpointError).
-    """
-    first, last = _around(vocabulary)
-    if template.segments or template.shown:
-        return post_processors(template, first, last)[0][0]
-    return processors.RobertaProcessing(last, first, trim_offsets=trim_offsets, add_prefix_space=add_prefix_space)
-
-
-def _around(vocabulary: TokenTable) -> tuple[tuple[str, int], tuple[str, int]]:
-    cls, sep = vocabulary.cls_token, vocabulary.sep_token
-    return (cls, vocabulary.id_of(cls)), (sep, vocabulary.id_of(sep))
+def _processor(description: Description) -> processors.PostProcessor:
+    whole = {"added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}, "post_processor": description}
+    made: processors.PostProcessor = Tokenizer.from_str(json.dumps(whole)).post_processor
+    return made
 
 
 def _add_tokens(engine: Tokenizer, vocabulary: TokenTable) -> None:
     for token in sorted(vocabulary.never_split, key=lambda token: token.id):
-        described = asdict(token)
+        described = token._asdict()
         del described["id"]
         engine.add_tokens([EngineToken(described.pop("content"), **described)])
         assert engine.token_to_id(token.content) == token.id

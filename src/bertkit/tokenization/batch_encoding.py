@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
-from tokenizers import Encoding
 
 from bertkit.errors import InputError
 from bertkit.habit_table import remedy
 from bertkit.ragged import Ids, Ragged, Segments, gather
 from bertkit.tokenization.call_arguments import Request
 from bertkit.tokenization.templates import Template
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
 
 #: Rows of numbers by the name of the column.
 Columns = dict[str, list[list[int]]]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from bertkit.errors import InputError
-from bertkit.tokenization import backend as engines
 from bertkit.tokenization import templates
 from bertkit.tokenization.call_arguments import SharedArguments, special_tokens
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.fast_wordpiece import FastEncoder
 from bertkit.tokenization.formats.vocabulary_files import MPNET, WORDPIECE, check_uncased, read_vocab, write_vocab
+from bertkit.tokenization.post_processors import around_text
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.vocabulary import MAX_INPUT_CHARS_PER_WORD, SpecialTokens, TokenTable, Vocabulary
+
+if TYPE_CHECKING:
+    from bertkit.tokenization.backend import Engines
 
 
 class BertTokenizer(PreTrainedTokenizer):
@@ -87,10 +89,16 @@ class BertTokenizer(PreTrainedTokenizer):
         self.strip_accents = self._vocabulary.strip_accents
         self.tokenize_chinese_chars = self._vocabulary.tokenize_chinese_chars
 
-    def _engines(self) -> tuple[Callable[[], engines.Engines], ChunkEncoder | None]:
+    def _engines(self) -> tuple[Callable[[], Engines], ChunkEncoder | None]:
         # The fast path finds tokens only by a plain search in the raw text; white space beside them changes no id.
         is_fast = not any(each.normalized or each.single_word for each in self._vocabulary.never_split)
-        build = partial(engines.build, self._vocabulary, engines.around_text(self._vocabulary, self.template))
+        around = around_text(self._vocabulary, self.template)  # refuses special tokens before the engines are needed
+
+        def build() -> Engines:
+            from bertkit.tokenization import backend
+
+            return backend.build(self._vocabulary, around)
+
         return build, FastEncoder(self._vocabulary) if is_fast else None
 
     def __repr__(self) -> str:
@@ -137,3 +145,10 @@ class MPNetTokenizer(BertTokenizer):
         "cls_token": "<s>",
         "mask_token": "<mask>",
     }
+
+
+#: All are fast.
+BertTokenizerFast = BertTokenizer
+DistilBertTokenizerFast = DistilBertTokenizer
+ElectraTokenizerFast = ElectraTokenizer
+MPNetTokenizerFast = MPNetTokenizer

@@ -15,11 +15,12 @@ and for U+2B820..U+2B91F (Chinese, but not so in FROZEN).
 from __future__ import annotations
 
 import re
-import string
 import unicodedata
 from collections.abc import Mapping
 from functools import cached_property
 
+#: ``string.punctuation``, whose module takes a millisecond to import.
+ASCII_SIGNS = r"""!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~"""
 _ACCENTS = """
 300-33f 342 345-36f 483-487 591-5bd 5bf 5c1-5c2 5c4-5c5 5c7 610-61a 64b-65f 670 6d6-6dc 6df-6e4 6e7-6e8 6ea-6ed
 711 730-74a 7a6-7b0 7eb-7f3 816-819 81b-823 825-827 829-82d 859-85b 8e3-902 93a 93c 941-948 94d 951-957 962-963
@@ -96,7 +97,7 @@ class CharacterClasses:
     """Answers about one character (a string of length 1); these are :data:`RUNNING_PYTHON`'s."""
 
     _chinese = _spans(_CHINESE_ORIGINAL)
-    _ascii_signs = frozenset(string.punctuation)
+    _ascii_signs = frozenset(ASCII_SIGNS)
 
     def is_removed(self, char: str) -> bool:
         """Dropped when text is cleaned: control characters, U+0000, U+FFFD, lone surrogates."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, fields
+from dataclasses import fields
 
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
@@ -18,7 +18,7 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizer) -> str:
     parts = {
         **{each.name: getattr(vocabulary, each.name) for each in fields(vocabulary) if each.compare},
         "vocab": sorted(tokenizer.vocab.items(), key=lambda item: item[1]),
-        "added": [asdict(token) for token in sorted(vocabulary.never_split, key=lambda token: token.id)],
+        "added": [token._asdict() for token in sorted(vocabulary.never_split, key=lambda token: token.id)],
     }
     for name in _WITHOUT_IDS:
         parts.pop(name, None)

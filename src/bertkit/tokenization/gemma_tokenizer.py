@@ -8,11 +8,12 @@ from typing import Unpack
 from bertkit.tokenization import backend as engines
 from bertkit.tokenization import templates
 from bertkit.tokenization.call_arguments import SharedArguments, special_tokens
+from bertkit.tokenization.family_vocabularies import FallbackVocabulary
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.piece_lookup import FastFallbackBpe
 from bertkit.tokenization.formats.vocabulary_files import FALLBACK_BPE
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.vocabulary import FallbackVocabulary, TokenTable
+from bertkit.tokenization.vocabulary import TokenTable
 
 
 class GemmaTokenizer(PreTrainedTokenizer):
@@ -84,3 +85,7 @@ class GemmaTokenizer(PreTrainedTokenizer):
 
     def _original_files(self) -> dict[str, bytes]:
         return {}
+
+
+#: All are fast.
+GemmaTokenizerFast = GemmaTokenizer

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, SupportsIndex, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from bertkit.errors import InputError
 from bertkit.habit_table import no_attribute
 from bertkit.ragged import Ragged
 from bertkit.tokenization import templates
 from bertkit.tokenization.templates import assemble
-from bertkit.tokenization.vocabulary import PUBLIC_NAMES, AddedToken, MergedVocabulary, TokenTable
+from bertkit.tokenization.vocabulary import PUBLIC_NAMES, AddedToken, TokenTable
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 #: What loses its blanks after words were joined by spaces: contractions and punctuation.
 _LOOSE = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
@@ -55,7 +57,9 @@ class Decoder:
     def __init__(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         self._vocabulary = vocabulary
         self.clean_up_tokenization_spaces = clean_up_tokenization_spaces
-        self._ids = {**vocabulary.vocab, **{token.content: token.id for token in vocabulary.added}}
+        self._ids: Mapping[str, int] = vocabulary.vocab
+        if behind := {token.content: token.id for token in vocabulary.added if token.content not in self._ids}:
+            self._ids = {**self._ids, **behind}
         self._tokens = sorted(self._ids, key=self._ids.__getitem__)
         names = vocabulary.special_tokens
         for name in PUBLIC_NAMES:
@@ -212,7 +216,11 @@ class Decoder:
 
     def _check_words(self, words: bool) -> None:
         """Refuse words where they would not be tokenized as in a text."""
-        if words and isinstance(self._vocabulary, MergedVocabulary) and not self._vocabulary.add_prefix_space:
+        if not words:
+            return
+        from bertkit.tokenization.family_vocabularies import MergedVocabulary
+
+        if isinstance(self._vocabulary, MergedVocabulary) and not self._vocabulary.add_prefix_space:
             raise InputError(
                 f"{type(self).__name__} takes words without the blank before them for parts of words; for texts given "
                 "as words load it with add_prefix_space=True"
@@ -232,6 +240,8 @@ class Decoder:
         Raises:
             InputError: an id without a token (transformers drops it).
         """
+        from bertkit.tokenization.family_vocabularies import MergedVocabulary
+
         numbers = _numbers(token_ids)
         if isinstance(numbers, int):
             numbers = [numbers]

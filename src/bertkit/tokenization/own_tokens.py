@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self, TypeAlias
-
-from tokenizers import AddedToken as EngineToken
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from bertkit.errors import InputError, did_you_mean
 from bertkit.tokenization.id_lookup import Decoder
 from bertkit.tokenization.vocabulary import PUBLIC_NAMES, AddedToken, SpecialTokens, TokenTable
 
-NewToken: TypeAlias = str | EngineToken
+if TYPE_CHECKING:
+    from tokenizers import AddedToken as EngineToken
+
+NewToken: TypeAlias = "str | EngineToken"
 #: Names of the list of special tokens that have none of their own, in version 4 and in version 5 of transformers.
 _LISTS = ("additional_special_tokens", "extra_special_tokens")
 
@@ -49,6 +50,8 @@ class OwnTokens(Decoder):
             InputError: a token that is empty or no str.
             CheckpointError: a token with half a surrogate pair.
         """
+        from tokenizers import AddedToken as EngineToken
+
         listed = [new_tokens] if isinstance(new_tokens, str | EngineToken) else list(new_tokens)
         return self._changed(self._described(listed, special=special_tokens))
 
@@ -70,6 +73,8 @@ class OwnTokens(Decoder):
         Raises:
             InputError: a name that the family has no special token for.
         """
+        from tokenizers import AddedToken as EngineToken
+
         names, listed = self._vocabulary.names, list[NewToken]()
         changes: SpecialTokens = {}
         for name, value in special_tokens_dict.items():
@@ -86,7 +91,7 @@ class OwnTokens(Decoder):
                 changes[names[name]] = str(value)
         others = set(self.additional_special_tokens if replace_extra_special_tokens else ()) - set(map(str, listed))
         if others and any(name in _LISTS for name in special_tokens_dict):
-            kept = tuple(replace(each, special=each.content not in others) for each in self._vocabulary.added)
+            kept = tuple(each._replace(special=each.content not in others) for each in self._vocabulary.added)
             self._vocabulary = replace(self._vocabulary, added=kept)
         return self._changed(self._described(listed, special=True), changes)
 
@@ -109,6 +114,8 @@ class OwnTokens(Decoder):
 
     def _described(self, tokens: Sequence[NewToken], *, special: bool) -> list[AddedToken]:
         """New tokens with their ids, without those that are never split already."""
+        from tokenizers import AddedToken as EngineToken
+
         for name in tokens:
             if not isinstance(name, str | EngineToken) or not str(name):
                 raise InputError(f"a new token must be a str that is not empty, got {name!r}")

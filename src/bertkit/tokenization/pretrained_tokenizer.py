@@ -6,17 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from inspect import signature
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import numpy as np
-from tokenizers import Encoding, Tokenizer
 
 from bertkit.errors import InputError, counted
 from bertkit.habit_table import has_no_effect, refuse_others, remedy, saving_folder
 from bertkit.ragged import Ids, Ints, Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
-from bertkit.tokenization import backend as engines
 from bertkit.tokenization.batch_encoding import BatchEncoding, Columns, columns_of, columns_of_ragged, pad_columns
 from bertkit.tokenization.call_arguments import (
     Request,
@@ -34,6 +32,11 @@ from bertkit.tokenization.id_lookup import Decoder
 from bertkit.tokenization.own_tokens import OwnTokens
 from bertkit.tokenization.templates import Template, assemble, kept_lengths
 from bertkit.tokenization.vocabulary import SpecialTokens, TokenTable
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+    from bertkit.tokenization.backend import Engines
 
 #: What a call returns beside ``input_ids``, in this order, if it is asked for.
 _COLUMNS = ("token_type_ids", "attention_mask", "special_tokens_mask", "offset_mapping", "length")
@@ -77,7 +80,7 @@ class PreTrainedTokenizer(OwnTokens):
         self._around = vocabulary.id_of(vocabulary.cls_token), vocabulary.id_of(vocabulary.sep_token)
         Decoder.__init__(self, vocabulary, clean_up_tokenization_spaces)
 
-    def _engines(self) -> tuple[Callable[[], engines.Engines], ChunkEncoder | None]:
+    def _engines(self) -> tuple[Callable[[], Engines], ChunkEncoder | None]:
         """What makes the engines, once they are asked for, and the fast path if there is one."""
         raise NotImplementedError
 
@@ -273,10 +276,13 @@ class PreTrainedTokenizer(OwnTokens):
 
     def _encodings(self, texts: Texts, asked: Request) -> tuple[list[Encoding], list[int]]:
         """Padded rows from the engine, and the number of each row's text."""
+        from bertkit.tokenization import backend as engines
+
         first = engines.encode(self._bare, texts.first, words=asked.words)
         second = None if texts.second is None else engines.encode(self._bare, texts.second, words=asked.words)
         joined = engines.cut_and_join(self._engine, first, second, asked)
-        rows, samples = list[Encoding](), list[int]()
+        rows: list[Encoding] = []
+        samples: list[int] = []
         for sample, encoding in enumerate(joined):
             windows = [encoding, *encoding.overflowing] if asked.windows else [encoding]
             rows += windows
@@ -339,6 +345,8 @@ class PreTrainedTokenizer(OwnTokens):
     def _bodies(self, texts: Sequence[str]) -> tuple[Ids, Ints]:
         if self._fast is not None:
             return self._fast.encode(texts)
+        from bertkit.tokenization import backend as engines
+
         encodings = engines.encode(self._bare, texts, words=False)
         ids = [np.array(encoding.ids, np.int32) for encoding in encodings]
         return np.concatenate([np.zeros(0, np.int32), *ids]), engines.lengths_of(encodings)

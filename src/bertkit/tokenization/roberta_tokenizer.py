@@ -11,11 +11,12 @@ from bertkit.errors import InputError
 from bertkit.tokenization import backend as engines
 from bertkit.tokenization import templates
 from bertkit.tokenization.call_arguments import SharedArguments, special_tokens
+from bertkit.tokenization.family_vocabularies import BpeVocabulary
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.piece_lookup import FastByteBpe
 from bertkit.tokenization.formats.vocabulary_files import BYTE_LEVEL_BPE, MODERNBERT, read_bpe_vocab, read_merges
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.vocabulary import BRACKETED, BpeVocabulary, TokenTable
+from bertkit.tokenization.vocabulary import BRACKETED, TokenTable
 
 
 class RobertaTokenizer(PreTrainedTokenizer):
@@ -122,3 +123,8 @@ class ModernBertTokenizer(RobertaTokenizer):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, merges, **{"trim_offsets": False, **kwargs})
+
+
+#: All are fast.
+RobertaTokenizerFast = RobertaTokenizer
+BartTokenizer = BartTokenizerFast = RobertaTokenizer

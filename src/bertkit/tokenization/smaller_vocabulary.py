@@ -20,15 +20,9 @@ from typing import TypeVar
 
 from bertkit.errors import InputError
 from bertkit.ragged import Ints
+from bertkit.tokenization.family_vocabularies import BYTE_CHARS, BpeVocabulary, UnigramVocabulary
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.vocabulary import (
-    BYTE_CHARS,
-    AddedToken,
-    BpeVocabulary,
-    TokenTable,
-    UnigramVocabulary,
-    Vocabulary,
-)
+from bertkit.tokenization.vocabulary import AddedToken, TokenTable, Vocabulary
 
 TokenizerT = TypeVar("TokenizerT", bound=PreTrainedTokenizer)
 
@@ -75,7 +69,7 @@ def _renumbered(old: TokenTable, kept: Collection[str]) -> tuple[dict[str, int],
         number = vocab.get(token.content)
         if number is None:
             number, following = following, following + 1
-        added.append(replace(token, id=number))
+        added.append(token._replace(id=number))
     return vocab, tuple(added)
 
 

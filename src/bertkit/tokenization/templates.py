@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,7 @@ _LARGEST = int(np.iinfo(np.int64).max)
 STRATEGIES = ("longest_first", "only_first", "only_second")
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(NamedTuple):
     """Where special tokens stand: ``[CLS] A [SEP]``, and ``[CLS] A [SEP] B [SEP]`` for pairs.
 
     between: how many [SEP] stand between the texts of a pair. segments: whether the second has token type 1.

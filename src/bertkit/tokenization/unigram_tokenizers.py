@@ -12,6 +12,7 @@ from bertkit.errors import CheckpointError, InputError
 from bertkit.tokenization import backend as engines
 from bertkit.tokenization import templates
 from bertkit.tokenization.call_arguments import SharedArguments, special_tokens
+from bertkit.tokenization.family_vocabularies import UnigramVocabulary
 from bertkit.tokenization.fast.chunk_cache import ChunkEncoder
 from bertkit.tokenization.fast.piece_lookup import FastUnigram
 from bertkit.tokenization.formats.unigram_files import (
@@ -25,15 +26,7 @@ from bertkit.tokenization.formats.unigram_files import (
     unigram_kind,
 )
 from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
-from bertkit.tokenization.vocabulary import (
-    BRACKETED,
-    END_ONLY,
-    AddedToken,
-    SpecialTokens,
-    Splits,
-    TokenTable,
-    UnigramVocabulary,
-)
+from bertkit.tokenization.vocabulary import BRACKETED, END_ONLY, AddedToken, SpecialTokens, Splits, TokenTable
 
 #: Tokens that stand for removed text, in the published vocabularies of T5.
 NUM_SENTINELS = 100
@@ -295,3 +288,11 @@ class T5Tokenizer(UnigramTokenizer):
     def get_sentinel_token_ids(self) -> list[int]:
         """Their ids, in the same order."""
         return self.convert_tokens_to_ids(self.get_sentinel_tokens())
+
+
+#: All are fast.
+AlbertTokenizerFast = AlbertTokenizer
+CamembertTokenizerFast = CamembertTokenizer
+DebertaV2TokenizerFast = DebertaV2Tokenizer
+T5TokenizerFast = T5Tokenizer
+XLMRobertaTokenizerFast = XLMRobertaTokenizer

@@ -41,7 +41,7 @@ from bertkit.tasks.own_files import task_of
 from bertkit.tasks.registry import Task, task_to_dict
 from bertkit.tasks.run_rows import read_rows
 from bertkit.tasks.workflow import workflow_of
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.training.adapt_settings import AdaptConfig
 from bertkit.training.finetuning.finetune import finetune, with_precision
 from bertkit.training.finetuning.finetune_results import FinetuneResult, scores_of

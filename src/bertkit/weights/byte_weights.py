@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertkit.checkpoints.huggingface import INT8_FACTS, INT8_WEIGHTS
 from bertkit.checkpoints.int8_folder import Quantization, read_quantization
 from bertkit.checkpoints.names import TABLES, class_spec
 from bertkit.checkpoints.safetensors_format import TensorInfo, first_not_finite, read_header, tensor_bytes
+from bertkit.checkpoints.weight_files import INT8_FACTS, INT8_WEIGHTS
 from bertkit.config.bert_config import BertConfig
 from bertkit.config.config_file import CONFIG
 from bertkit.errors import CheckpointError, InputError, shorten

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +34,7 @@ Arrays = Mapping[str, NDArray[Any]]
 _NARROW = 63
 
 
-@dataclass(frozen=True, slots=True)
-class EncoderWeights:
+class EncoderWeights(NamedTuple):
     """An encoder: its config, and its arrays by the names of :class:`bertkit.model.models.BertModel`.
 
     order: the stored layer at each depth. A matrix or a table is in 8 bits where its weight is int8.
@@ -78,16 +76,17 @@ class EncoderWeights:
         factor_3D[: self.config.hidden_size] = math.log2(math.e) * self.scale
         for number in range(max(self.order) + 1):
             name = f"encoder.layer.{number}."
+            scores = self._scores(number)  # which may read the matrix of queries as it is in the file
             yield Layer(
                 matrices=(
                     # The library wants scores as powers of two: softmax(x) is 2^(x log2 e), scaled.
-                    matrix_of(self.arrays, f"{name}attention.qkv", kept_as, factor_3D),
+                    matrix_of(self.arrays, f"{name}attention.qkv", kept_as, factor_3D, in_place=self.read_once),
                     matrix_of(self.arrays, f"{name}attention.out", kept_as),
                     matrix_of(self.arrays, f"{name}ffn_up", kept_as),
                     matrix_of(self.arrays, f"{name}ffn_down", kept_as),
                 ),
                 norms=self._norms(name),
-                **self._scores(number),
+                **scores,
             )
             for own in [each for each in self.arrays if self.read_once and each.startswith(name)]:
                 drop_pages(self.arrays.pop(own))
@@ -173,8 +172,13 @@ class EncoderWeights:
         return matrix_of(self.arrays, name, kept_as) if f"{name}.weight" in self.arrays else None
 
 
-def matrix_of(arrays: Arrays, name: str, kept_as: WeightType, factor_N: Floats | None = None) -> Matrix:
-    """A linear layer, in 8 bits if its weight is, else in a type; each output times its factor."""
+def matrix_of(
+    arrays: Arrays, name: str, kept_as: WeightType, factor_N: Floats | None = None, *, in_place: bool = False
+) -> Matrix:
+    """A linear layer, in 8 bits if its weight is, else in a type; each output times its factor.
+
+    in_place: the weights of the array in float32 may be overwritten.
+    """
     weight = arrays[f"{name}.weight"]
     if weight.dtype == np.int8:
         factors = np.float32(1.0) if factor_N is None else factor_N
@@ -192,7 +196,8 @@ def matrix_of(arrays: Arrays, name: str, kept_as: WeightType, factor_N: Floats |
     bias = arrays.get(f"{name}.bias")
     bias = np.zeros(len(weight), np.float32) if bias is None else bias
     if factor_N is not None:
-        weight, bias = weight * factor_N[:, None], bias * factor_N
+        weight = np.multiply(weight, factor_N[:, None], out=weight if in_place else None)
+        bias = bias * factor_N
     if kept_as in ("float32", "float24"):
         return FloatMatrix(np.ascontiguousarray(weight), np.ascontiguousarray(bias), kept_as)
     if kept_as == "bfloat16":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,7 @@ ACTIVATIONS: Mapping[str, int] = {"gelu": 1, "gelu_new": 2, "relu": 3}
 Norm = tuple[Floats, Floats]
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """The sizes and settings of an encoder.
 
     order: the number of the stored layer at each depth, at least one.
@@ -39,8 +38,7 @@ class Shape:
     gated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FloatMatrix:
+class FloatMatrix(NamedTuple):
     """``y = x W^T + b``, with sums in float32.
 
     weight: ``(out, in)``, float32; of float16 in multiples of ``unit``; of bfloat16 the bits as 16-bit integers.
@@ -54,8 +52,7 @@ class FloatMatrix:
     unit: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class ByteMatrix:
+class ByteMatrix(NamedTuple):
     """A matrix like :class:`FloatMatrix`, with weights in 8 bits; see
     :class:`bertkit.model.kernels.byte_linear.ByteLinear`.
 
@@ -78,8 +75,7 @@ class ByteMatrix:
 Matrix = FloatMatrix | ByteMatrix
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(NamedTuple):
     """Weights of one layer.
 
     matrices: of query, key and value together, of attention's output, and both of the feed-forward block.
@@ -112,8 +108,7 @@ class ByteTable:
 Table = Floats | ByteTable
 
 
-@dataclass(frozen=True, slots=True)
-class Positions:
+class Positions(NamedTuple):
     """What attention knows of positions in texts of at most ``most`` tokens.
 
     angles: of each base of rotary positions, float32 ``(most, H)``: cosines of a token's angles, then sines.

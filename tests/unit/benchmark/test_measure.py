@@ -12,7 +12,7 @@ from bertkit.benchmark import measure
 from bertkit.benchmark.benchmark_report import System
 from bertkit.benchmark.measure import Session, run_benchmark
 from bertkit.benchmark.runtimes import INT8, REFERENCE
-from bertkit.checkpoints.huggingface import INT8_WEIGHTS
+from bertkit.checkpoints.weight_files import INT8_WEIGHTS
 from bertkit.errors import ConfigError, ResourceError
 from bertkit.system.interrupts import Interrupted
 from pipeline_helpers import save_tiny

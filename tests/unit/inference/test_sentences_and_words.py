@@ -16,8 +16,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.torch import load_file, save_file
 
 from bertkit import AutoTokenizer, BertForMaskedLM, BertModel, SentenceEncoder, pipeline
-from bertkit.checkpoints.huggingface import POOLED_WEIGHTS
 from bertkit.checkpoints.sentence_folder import MODULES
+from bertkit.checkpoints.weight_files import POOLED_WEIGHTS
 from bertkit.cli import main
 from bertkit.config.sentence_config import Normalize
 from bertkit.errors import CheckpointError

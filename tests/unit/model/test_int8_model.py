@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertkit import BertForSequenceClassification, BertModel, pipeline
-from bertkit.checkpoints.huggingface import INT8_FACTS
 from bertkit.checkpoints.int8_folder import PLAIN_LANES
+from bertkit.checkpoints.weight_files import INT8_FACTS
 from bertkit.engine import torch_backend
 from bertkit.engine.closeness import Closeness
 from bertkit.engine.inference_engine import InferenceEngine

@@ -27,8 +27,8 @@ from bertkit.tokenization import (
     RobertaTokenizer,
     XLMRobertaTokenizer,
 )
+from bertkit.tokenization.family_vocabularies import check_charsmap
 from bertkit.tokenization.formats.unigram_files import parse_sentencepiece
-from bertkit.tokenization.vocabulary import check_charsmap
 from tokenizer_families import CLASSES, FAMILIES, model_file, model_type, modernbert_peer, peer_class, small
 from tokenizer_helpers import vocab_file
 

@@ -10,8 +10,8 @@ import pytest
 
 from bertkit.errors import InputError
 from bertkit.tokenization import AutoTokenizer, BertTokenizer
+from bertkit.tokenization.family_vocabularies import BpeVocabulary
 from bertkit.tokenization.smaller_vocabulary import cut_vocabulary
-from bertkit.tokenization.vocabulary import BpeVocabulary
 from tokenizer_families import ENCODERS, family_contestants
 from tokenizer_helpers import vocab_file
 

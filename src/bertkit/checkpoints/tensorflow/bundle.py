@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BufferedReader
 from itertools import pairwise
 from math import prod
@@ -100,7 +100,7 @@ def open_bundle(index: Path) -> Bundle:
                         f"{part} is missing, or does not have the shape {list(shape)} that its tensor declares"
                     )
                 inside.append(_info(part, found[part], files))
-            slices[name], infos[name] = (axis, inside), replace(inside[0], name=name, shape=entry.shape)
+            slices[name], infos[name] = (axis, inside), inside[0]._replace(name=name, shape=entry.shape)
             placed += inside
         if parts:
             raise ValueError(f"{next(iter(parts))!r:.80} is a slice of no tensor")

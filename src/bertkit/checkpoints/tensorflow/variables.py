@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +100,7 @@ def open_archive(index: Path) -> Archive:
             raise CheckpointError(f"{index}: {origins[line.published].variable!r} and {variable!r} are the same tensor")
         else:
             origins[line.published] = Origin(key, variable, line.layout, info.shape)
-            tensors[line.published] = replace(info, name=line.published, shape=line.layout.shape(info.shape))
+            tensors[line.published] = info._replace(name=line.published, shape=line.layout.shape(info.shape))
     if unknown:
         shown = "".join(f"\n  {printable(name)}  {list(shapes[name])}" for name in unknown[:60])
         more = f"\n  ... and {len(unknown) - 60} more" if len(unknown) > 60 else ""

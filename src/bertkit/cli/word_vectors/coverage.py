@@ -32,7 +32,7 @@ def coverage(
     """
     common.begin_without_torch()
     from bertkit.system.model_sources import resolve
-    from bertkit.tokenization import AutoTokenizer
+    from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 
     texts = read_texts(text, source)
     tokenizer = AutoTokenizer.from_pretrained(resolve(model))

@@ -29,7 +29,7 @@ from bertkit.data.examples.pairs import ExampleSpans, Rules, SentenceTokens
 from bertkit.data.examples.pretrain_batches import ExamplePlan, PlanOptions
 from bertkit.errors import ConfigError
 from bertkit.ragged import Ints
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: As PyTorch's cross-entropy has it.
 NO_TARGET = -100

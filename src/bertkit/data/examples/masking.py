@@ -16,7 +16,7 @@ from bertkit.data.counter_random import UInt64, below, bits, uniform
 from bertkit.data.examples.word_pieces import continuing
 from bertkit.errors import ConfigError, DataError, did_you_mean
 from bertkit.ragged import Flags, Ids, Ints
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: ``token``: single word pieces (BERT). ``whole-word``: all pieces of a word (BERT's later release). ``span``: spans of
 #: words (SpanBERT, Joshi et al. 2019). Words are those of :mod:`bertkit.data.examples.word_pieces`.

@@ -14,9 +14,10 @@ import unicodedata
 import numpy as np
 
 from bertkit.ragged import Flags
-from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.characters import FROZEN
-from bertkit.tokenization.vocabulary import BLANK, BYTE_CHARS, BpeVocabulary, Vocabulary
+from bertkit.tokenization.family_vocabularies import BYTE_CHARS, BpeVocabulary
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
+from bertkit.tokenization.vocabulary import BLANK, Vocabulary
 
 _BYTES = {char: byte for byte, char in enumerate(BYTE_CHARS)}
 #: Hiragana and Katakana, with the marks among them.

@@ -23,7 +23,8 @@ from bertkit.data.store.store_writer import SHARD_TEXT_BYTES, StoreWriter
 from bertkit.errors import ConfigError, InputError, counted
 from bertkit.system.console import Progress, amount_of, say
 from bertkit.system.processor import usable_cores
-from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: Maximum memory in bytes of the process that reads and writes, and of one that tokenizes, measured on lines of 16 MiB.
 #: Ordinary text takes 150 MB and 190 MB, whatever the size of the corpus.

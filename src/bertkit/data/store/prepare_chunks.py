@@ -34,8 +34,8 @@ from bertkit.data.store.store_writer import TokenizedChunk
 from bertkit.errors import require
 from bertkit.system.ray_cluster import cause_of, connected
 from bertkit.system.worker_processes import map_in_processes
-from bertkit.tokenization import PreTrainedTokenizer
-from bertkit.tokenization.vocabulary import MergedVocabulary, UnigramVocabulary
+from bertkit.tokenization.family_vocabularies import MergedVocabulary, UnigramVocabulary
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 if TYPE_CHECKING:
     from ray.data import Datasource, ReadTask

@@ -28,9 +28,10 @@ from bertkit.data.corpus.store_folders import MANIFEST, PROGRESS
 from bertkit.errors import DataError
 from bertkit.system.folder_manifest import FolderKind
 from bertkit.system.validated_settings import Field, Settings
-from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.digest import tokenizer_digest
-from bertkit.tokenization.vocabulary import UnigramVocabulary, Vocabulary
+from bertkit.tokenization.family_vocabularies import UnigramVocabulary
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
+from bertkit.tokenization.vocabulary import Vocabulary
 
 #: Increased when older versions could misread a store.
 FORMAT_VERSION = 1

@@ -40,7 +40,7 @@ from bertkit.ragged import boundaries_of
 from bertkit.system.atomic_files import LOCK, held_lock, is_full_disk, make_folder, replace_file, sha256_file, sync_file
 from bertkit.system.json_files import printable
 from bertkit.system.paths import user_path
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: A shard is closed once it has this many bytes of text: little to repeat after a kill, and not many files.
 SHARD_TEXT_BYTES = 1 << 26

@@ -29,8 +29,9 @@ from bertkit.system.atomic_files import sha256_file
 from bertkit.system.console import say
 from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.paths import user_path
-from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.digest import tokenizer_digest
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: Memory for decoded ids: about 500 million of them in uint16.
 CACHE_BYTES = 1 << 30

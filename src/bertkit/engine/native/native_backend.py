@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import local
@@ -104,7 +103,7 @@ class NativeBackend:
         #: The same in float32, kept until the first rows have shown that the faster arithmetic is close enough.
         self._exact: PackedEncoder | None = None
         if precision in ("fp16", "bf16"):
-            self._exact = PackedEncoder(replace(weights.encoder, read_once=False), library, "float32")
+            self._exact = PackedEncoder(weights.encoder._replace(read_once=False), library, "float32")
         self._encoder = PackedEncoder(weights.encoder, library, self.weight_type, added)
         self._refused: str | None = None
         if weights.facts is not None:

@@ -18,9 +18,9 @@ from bertkit.config.bert_config import BertConfig
 from bertkit.engine.backend import Network, Pack, Precision, Values, Wanted, check_options
 from bertkit.errors import CheckpointError, ConfigError, InputError
 from bertkit.ragged import Floats, Ints
-from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.auto_tokenizer import class_of
 from bertkit.tokenization.formats.tokenizer_folder import read_tokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.templates import BARE
 from bertkit.tokenization.vocabulary import BRACKETED
 

@@ -23,8 +23,8 @@ from bertkit.ragged import Floats
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
-from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.characters import SURROGATE
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: Words among which misspelled ones are looked for.
 _SPELLINGS = 50_000

@@ -23,7 +23,8 @@ from bertkit.model.models import BertForSequenceClassification
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
 from bertkit.system.paths import user_path
-from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 if TYPE_CHECKING:
     from bertkit.habits.sentences.sentence_training import FitOptions

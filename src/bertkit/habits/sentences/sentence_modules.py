@@ -18,7 +18,7 @@ from bertkit.errors import InputError
 from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.model.sentence_model import SentenceHead
 from bertkit.system.model_sources import resolve
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 
 class Encoding(Protocol):

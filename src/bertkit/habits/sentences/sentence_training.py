@@ -17,7 +17,7 @@ from bertkit.habits.sentences.comparison_losses import TrainingLoss
 from bertkit.system.console import say
 from bertkit.tasks.examples import Examples
 from bertkit.tasks.workflow import AnyWorkflow
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.training.finetuning.finetune import resolved
 from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 from bertkit.training.finetuning.fit import Dev, Fit, fit

@@ -26,7 +26,7 @@ from bertkit.inference.sentence_encoder import EncodeOptions as OwnOptions
 from bertkit.inference.sentence_encoder import SentenceEncoder
 from bertkit.system.device import find_device
 from bertkit.system.paths import user_path
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 if TYPE_CHECKING:
     from bertkit.habits.sentences.sentence_training import FitOptions

@@ -27,7 +27,7 @@ from bertkit.inference.pipelines import pipeline
 from bertkit.inference.sparse_encoding import SparseEmbedding, SparseEncodingPipeline
 from bertkit.system.json_files import write_json
 from bertkit.system.paths import user_path
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 if TYPE_CHECKING:
     from bertkit.model.sparse_comparison import SparseComparison

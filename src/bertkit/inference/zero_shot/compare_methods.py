@@ -20,7 +20,8 @@ from bertkit.errors import (
     did_you_mean,
     shorten,
 )
-from bertkit.inference.pipelines import METHODS, ZERO_SHOT, infer_task, pipeline
+from bertkit.inference.open_pipeline import METHODS, ZERO_SHOT, infer_task
+from bertkit.inference.pipelines import pipeline
 from bertkit.inference.zero_shot.candidate_labels import CandidateLabels
 from bertkit.metrics.intervals import Sets, interval_text
 from bertkit.metrics.scores import METRICS
@@ -45,7 +46,7 @@ MODEL_WIDTH = 40
 
 @dataclass(frozen=True, slots=True)
 class MethodScores:
-    """What one method reached, one of :data:`bertkit.inference.pipelines.METHODS`, ``majority`` or ``tf-idf``.
+    """What one method reached, one of :data:`bertkit.inference.open_pipeline.METHODS`, ``majority`` or ``tf-idf``.
 
     intervals: 95 % of the values when examples are drawn with replacement. seconds: for all rows, without opening the
         model. truncated: share of the texts that were cut.

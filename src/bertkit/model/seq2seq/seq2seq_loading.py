@@ -9,10 +9,11 @@ from bertkit.checkpoints.any_names import any_specs
 from bertkit.checkpoints.apply import to_theirs
 from bertkit.checkpoints.explain import explain
 from bertkit.checkpoints.fit import LABELS, requested, wants_new_head
-from bertkit.checkpoints.huggingface import WEIGHTS, find_weights
+from bertkit.checkpoints.huggingface import find_weights
 from bertkit.checkpoints.match import match, saved_as
 from bertkit.checkpoints.save_folder import write_folder
 from bertkit.checkpoints.seq2seq_names import table_of, with_own_output
+from bertkit.checkpoints.weight_files import WEIGHTS
 from bertkit.config.config_file import config_path, read_config
 from bertkit.config.encoder_decoder_config import EncoderDecoderConfig
 from bertkit.config.generation_settings import GENERATION, GenerationSettings

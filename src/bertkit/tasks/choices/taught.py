@@ -17,7 +17,7 @@ from bertkit.ragged import Floats, GroupSet, Ints, boundaries_of
 from bertkit.tasks.choices.task import ChoiceExample, ChoiceTask
 from bertkit.tasks.choices.workflow import ChoiceWorkflow
 from bertkit.tasks.taught_workflow import TaughtWorkflow, Units
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 
 class ChoiceTaught(TaughtWorkflow, ChoiceWorkflow):

@@ -30,7 +30,7 @@ from bertkit.tasks.row_scores import RowScores
 from bertkit.tasks.text.report import data_report
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.workflow import Card, Predicted, Workflow
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 if TYPE_CHECKING:
     from bertkit.batch import Batch

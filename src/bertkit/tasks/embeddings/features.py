@@ -10,8 +10,8 @@ import numpy as np
 from bertkit.ragged import Flags, Floats, Ids, Ints, Ragged
 from bertkit.tasks.embeddings.task import EmbeddingExample
 from bertkit.tasks.hold_out import plain_text
-from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.features import featurize_texts
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: Number of a text in :attr:`TextColumns.columns` where a row has fewer texts than others.
 NONE = -1

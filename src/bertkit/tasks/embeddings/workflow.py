@@ -44,7 +44,7 @@ from bertkit.tasks.hold_out import carve, plain_text
 from bertkit.tasks.reading.bad_rows import OnError
 from bertkit.tasks.report import DataReport
 from bertkit.tasks.workflow import Card, Predicted, SettingsT, Steps, Workflow
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.text_inputs import read_text
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from bertkit.tasks.report import DataReport
 from bertkit.tasks.run_rows import sets_of
 from bertkit.tasks.task_settings import TaskSettings
 from bertkit.tasks.workflow import AnyWorkflow, Card, Decision, Predicted, SettingsT, Steps, Workflow, workflow_of
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 if TYPE_CHECKING:
     from bertkit.model.shared_encoder import SharedEncoder

@@ -24,8 +24,9 @@ from bertkit.tasks.examples import Examples
 from bertkit.tasks.hold_out import plain_text
 from bertkit.tasks.rerank.features import numbers_of_documents
 from bertkit.tasks.rerank.task import BM25_SEARCH, RerankExample
-from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.features import featurize_texts
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: A document whose cosine reaches this share of the lowest one of the query's relevant documents may be relevant too.
 NEARLY = 0.95

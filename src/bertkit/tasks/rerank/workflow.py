@@ -32,7 +32,7 @@ from bertkit.tasks.rerank.report import rerank_report
 from bertkit.tasks.rerank.settings import RerankTaskSettings
 from bertkit.tasks.rerank.task import HIGHEST_LABEL, RerankExample, RerankTask
 from bertkit.tasks.workflow import Card, Head, Predicted, Workflow
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 if TYPE_CHECKING:
     from bertkit.batch import Batch

@@ -10,8 +10,8 @@ import numpy as np
 from bertkit.errors import DataError, InputError
 from bertkit.ragged import Flags, Ids, Ints, Ragged
 from bertkit.tasks.seq2seq.task import Seq2SeqExample
-from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.features import featurize_texts
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 
 @dataclass(frozen=True, slots=True)

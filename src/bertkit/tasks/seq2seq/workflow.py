@@ -35,7 +35,7 @@ from bertkit.tasks.seq2seq.settings import Seq2SeqTaskSettings
 from bertkit.tasks.seq2seq.task import EXACT_MATCH, Seq2SeqExample, Seq2SeqTask
 from bertkit.tasks.text.report import add_lengths
 from bertkit.tasks.workflow import Card, Predicted, Workflow, check_for_decoder
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.text_inputs import read_text
 
 if TYPE_CHECKING:

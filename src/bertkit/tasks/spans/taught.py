@@ -21,7 +21,7 @@ from bertkit.tasks.spans.features import SpanWindows
 from bertkit.tasks.spans.task import SpanExample, SpanTask
 from bertkit.tasks.spans.workflow import SpanOutputs, SpanWorkflow
 from bertkit.tasks.taught_workflow import TaughtWorkflow, Units
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 
 class SpanTaught(TaughtWorkflow, SpanWorkflow):

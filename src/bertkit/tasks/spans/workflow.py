@@ -32,7 +32,7 @@ from bertkit.tasks.spans.report import question_report
 from bertkit.tasks.spans.settings import SpanTaskSettings
 from bertkit.tasks.spans.task import SpanExample, SpanTask, score_answers
 from bertkit.tasks.workflow import Card, Decision, Predicted, Workflow
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 if TYPE_CHECKING:
     from bertkit.batch import Batch

@@ -29,7 +29,7 @@ from bertkit.tasks.sparse.settings import SparseTaskSettings
 from bertkit.tasks.sparse.task import WORDS, SparseTask
 from bertkit.tasks.sparse.word_vectors import SparseEngine
 from bertkit.tasks.workflow import Card, SettingsT, Workflow
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 
 #: Strengths of the penalty for queries and documents where nothing is said: those of sentence-transformers' examples.
 QUERY_FLOPS, DOCUMENT_FLOPS = 5e-5, 3e-5

@@ -7,8 +7,8 @@ from typing import Literal
 
 from bertkit.errors import InputError
 from bertkit.ragged import Floats, GroupSet, Ragged
-from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.features import Text, Truncation, featurize_mixed, featurize_windows
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: Texts as token ids: each one sequence, or read in windows as many as cover it.
 TextRows = Ragged | GroupSet

@@ -26,7 +26,7 @@ from bertkit.tasks.text.settings import TextTaskSettings
 from bertkit.tasks.text.task import TextTask
 from bertkit.tasks.text.unlabelled import fresh_texts
 from bertkit.tasks.text.workflow import TextWorkflow
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 
 class TextTaught(TaughtWorkflow, TextWorkflow):

@@ -45,7 +45,7 @@ from bertkit.tasks.text.row_scores import row_losses, text_row_scores
 from bertkit.tasks.text.settings import TextTaskSettings
 from bertkit.tasks.text.task import TextTask, diagnose, score
 from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.text_inputs import read_text
 
 if TYPE_CHECKING:

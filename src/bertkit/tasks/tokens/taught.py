@@ -19,7 +19,7 @@ from bertkit.tasks.taught_workflow import TaughtWorkflow, Units, label_places
 from bertkit.tasks.tokens.features import IGNORED, TokenWindows
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask
 from bertkit.tasks.tokens.workflow import TokenWorkflow
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 
 class TokenTaught(TaughtWorkflow, TokenWorkflow):

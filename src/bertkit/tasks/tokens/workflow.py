@@ -36,7 +36,7 @@ from bertkit.tasks.tokens.report import tagged_report
 from bertkit.tasks.tokens.settings import TokenTaskSettings
 from bertkit.tasks.tokens.task import TaggedExample, TokenTask, score_tags
 from bertkit.tasks.workflow import Card, Decision, Head, Predicted, Workflow
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,21 +12,22 @@ them from text. In printable text U+0020 is the only white space for both; other
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, compress
+from typing import TYPE_CHECKING
 
 import numpy as np
-from tokenizers import Tokenizer, pre_tokenizers
-from tokenizers.models import WordPiece
 
 from bertkit.ragged import Ids, Ints
-from bertkit.tokenization.characters import COMMON_SIGNS, FROZEN, REORDERED, space_out
+from bertkit.tokenization.characters import ASCII_SIGNS, COMMON_SIGNS, FROZEN, REORDERED, space_out
 from bertkit.tokenization.fast import chunk_cache as chunks
 from bertkit.tokenization.fast.chunk_cache import END, ChunkEncoder
 from bertkit.tokenization.reference import BasicTokenizer, WordpieceTokenizer
 from bertkit.tokenization.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 #: Characters whose normalized form is remembered.
 MAX_CHARS = 1 << 16
@@ -97,7 +98,7 @@ class FastEncoder(ChunkEncoder):
             token: number
             for token, number in self._vocabulary.vocab.items()
             if token.isascii()
-            and (token.isalnum() or (len(token) == 1 and token in string.punctuation))
+            and (token.isalnum() or (len(token) == 1 and token in ASCII_SIGNS))
             and not (lower and token != token.lower())
             and len(token) <= longest
         }
@@ -159,6 +160,9 @@ class FastEncoder(ChunkEncoder):
     @cached_property
     def _words(self) -> Tokenizer:
         """The word-piece model for words that blanks separate, with ``END`` as one more word."""
+        from tokenizers import Tokenizer, pre_tokenizers
+        from tokenizers.models import WordPiece
+
         vocabulary = self._vocabulary
         model = WordPiece(
             {**vocabulary.vocab, END: self._end_id},
@@ -187,4 +191,4 @@ class FastEncoder(ChunkEncoder):
     def _normalize_ascii(self, some: Sequence[str]) -> str:
         """The same for ASCII, where little can happen: lower-casing, and punctuation that is a word of its own."""
         text = END.join(some) + END
-        return space_out(text.lower() if self._basic.do_lower_case else text, string.punctuation + END)
+        return space_out(text.lower() if self._basic.do_lower_case else text, ASCII_SIGNS + END)

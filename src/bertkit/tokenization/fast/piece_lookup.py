@@ -19,16 +19,10 @@ from tokenizers import Tokenizer
 
 from bertkit.ragged import Ids, Ints
 from bertkit.tokenization.characters import SURROGATE
+from bertkit.tokenization.family_vocabularies import BpeVocabulary, FallbackVocabulary, UnigramVocabulary
 from bertkit.tokenization.fast import chunk_cache as chunks
 from bertkit.tokenization.fast.chunk_cache import END, ChunkEncoder
-from bertkit.tokenization.vocabulary import (
-    BLANK,
-    AddedToken,
-    BpeVocabulary,
-    FallbackVocabulary,
-    TokenTable,
-    UnigramVocabulary,
-)
+from bertkit.tokenization.vocabulary import BLANK, AddedToken, TokenTable
 
 #: Before a percent-encoded chunk.
 QUOTED = END + "%"

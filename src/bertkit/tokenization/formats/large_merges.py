@@ -11,7 +11,8 @@ import gc
 import json
 import re
 from collections.abc import Mapping
-from itertools import chain
+from itertools import chain, islice
+from json.encoder import encode_basestring
 from pathlib import Path
 
 from bertkit.errors import CheckpointError
@@ -25,13 +26,18 @@ _START = re.compile(rb'"merges"\s*:\s*\[')  # a quote inside of a text would fol
 _END = re.compile(rb"\]\s*(\]\s*\}\s*\}\s*)\Z")
 #: Longest end, blanks included.
 _END_BYTES = 100
+_VOCAB, _VOCAB_END = re.compile(rb'"vocab"\s*:\s*\{(\s*)'), re.compile(rb"\s*\}")
 _TEXT = rb'"(?:[^"\\]|\\.)*+"'
+#: Tokens of a vocabulary that are spelled at a time: more take memory.
+_PAIRS = 1024
 #: Some merges; only where they end is looked for.
 _SOME = re.compile(rb"(?:\s*+\[\s*+%b\s*+,\s*+%b\s*+\]\s*+(?:,|\Z)){1,16384}+" % (_TEXT, _TEXT))
 
 
-def read_large_json(path: Path) -> tuple[dict[str, Json], bytes]:
+def read_large_json(path: Path, vocab: Mapping[str, int] | None = None) -> tuple[dict[str, Json], bytes]:
     """The object in a ``tokenizer.json`` with an empty list of merges, and the text of those at its end.
+
+    vocab: that of another file beside it. Where this one spells the same, as files mostly do, it is not parsed again.
 
     Merges that are elsewhere, or not lists of two texts, are left where they are, and the text is empty.
     """
@@ -46,11 +52,34 @@ def read_large_json(path: Path) -> tuple[dict[str, Json], bytes]:
             f"{path} has {len(text):,} bytes without merges at its end; such a file has at most "
             f"{MAX_VOCABULARY_BYTES:,}. Fetch or save it again"
         )
-    content = parse_json(text, path)
+    content = None if vocab is None else _with_vocab(text, vocab, path)
+    content = parse_json(text, path) if content is None else content
     model = content.get("model")
     if merges and not (isinstance(model, dict) and model.get("merges") == []):
         raise CheckpointError(f"{path} has merges that are not those of its model")
     return content, merges
+
+
+def _with_vocab(text: bytes, vocab: Mapping[str, int], path: Path) -> dict[str, Json] | None:
+    """The object in a text whose model has this vocabulary; None: it is not spelled as the package spells it."""
+    start = _VOCAB.search(text)
+    if start is None:
+        return None
+    between, colon = f",{start[1].decode()}", ": " if start[1] else ":"
+    pairs, end = zip(map(encode_basestring, vocab), vocab.values(), strict=True), start.end()
+    while some := [f"{between}{token}{colon}{number}" for token, number in islice(pairs, _PAIRS)]:
+        spelled = "".join(some).encode("utf-8", "surrogatepass")
+        spelled = spelled if end > start.end() else spelled[len(between) :]
+        if not text.startswith(spelled, end):
+            return None
+        end += len(spelled)
+    if not _VOCAB_END.match(text, end):
+        return None
+    content = parse_json(text[: start.end()] + text[end:], path)
+    model = content.get("model")
+    if not isinstance(model, dict) or model.get("vocab") != {}:  # that of something else
+        return None
+    return {**content, "model": {**model, "vocab": vocab}}
 
 
 def parse_merges(text: bytes, vocab: Mapping[str, int], path: Path) -> Merges:

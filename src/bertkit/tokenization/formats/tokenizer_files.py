@@ -6,11 +6,8 @@ import codecs
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-from tokenizers import Tokenizer
+from typing import TYPE_CHECKING, Any
 
 from bertkit.errors import CheckpointError, ResourceError
 from bertkit.system.atomic_files import replace_files
@@ -24,6 +21,9 @@ from bertkit.system.untrusted_files import (
     strict_json,
 )
 from bertkit.tokenization.vocabulary import TokenTable
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 #: Files that any tokenizer may have; what to fetch from the Hub beside the vocabulary's own.
 COMMON_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -98,7 +98,7 @@ def typed(values: Mapping[str, Json], kinds: Mapping[str, tuple[type, ...]], pat
 
 def check_same(found: Vocab | Merges, other: Vocab | Merges, file: Path, json_file: Path) -> None:
     """Refuse an original file and a ``tokenizer.json`` with different vocabularies or merges; names the first."""
-    if found == other:
+    if found is other or found == other:
         return
     if isinstance(found, dict) and isinstance(other, dict):
         for token, number in found.items():
@@ -125,7 +125,7 @@ def write_tokenizer_files(
     contents: Mapping[str, str | bytes],
 ) -> tuple[str, ...]:
     """Write ``contents`` by file name and the common files; each is old or new, never half. Returns the paths."""
-    described = [asdict(token) for token in sorted(vocabulary.never_split, key=lambda token: token.id)]
+    described = [token._asdict() for token in sorted(vocabulary.never_split, key=lambda token: token.id)]
     config: dict[str, Json] = {
         **settings,
         **vocabulary.special_tokens,

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import Json, is_there
@@ -30,8 +29,7 @@ _SETTINGS: Mapping[str, tuple[type, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """The files of one kind of tokenizer.
 
     name: the class that reads them.
@@ -50,8 +48,8 @@ class Kind:
     originals: Mapping[str, Callable[[Path], dict[str, Any]]]
     template: Template
     flags: tuple[str, ...]
-    required: Mapping[str, Json] = field(default_factory=dict)
-    names: Names = field(default_factory=lambda: PLAIN)
+    required: Mapping[str, Json] = {}
+    names: Names = PLAIN
     blank_before_mask: bool = False
     json_alone: bool = False
 
@@ -68,18 +66,19 @@ def read_tokenizer(path: Path, kind: Kind) -> dict[str, Any]:
     has_json = json_file.suffix == ".json" and is_there(json_file)
     originals = dict(zip(kind.originals if in_folder else [path.name], kind.originals.values(), strict=False))
     there = [] if has_json and (kind.json_alone or not in_folder) else [n for n in originals if is_there(folder / n)]
+    found = {name: originals[name](folder / name) for name in there}
     arguments: dict[str, Any] = {}
     if has_json:
-        content = TokenizerJson(json_file, kind.model, kind.name)
+        vocab = next((each["vocab"] for each in found.values() if "vocab" in each), None)
+        content = TokenizerJson(json_file, kind.model, kind.name, vocab)
         arguments = {"source": str(json_file), **kind.from_json(content), **content.tokens(kind.template)}
     elif not originals or len(there) < len(kind.originals):
         wanted = " and no ".join([" and ".join(kind.originals)] * bool(originals) + ["tokenizer.json"])
         raise CheckpointError(f"{path} has no {wanted}; it is not the folder of a {kind.name}")
-    for name in there:
-        found = originals[name](folder / name)
-        for key in arguments.keys() & found.keys() & {"vocab", "merges"}:
-            check_same(found[key], arguments[key], folder / name, json_file)
-        arguments |= found
+    for name, own in found.items():
+        for key in arguments.keys() & own.keys() & {"vocab", "merges"}:
+            check_same(own[key], arguments[key], folder / name, json_file)
+        arguments |= own
     if in_folder:
         _add_settings(arguments, folder, kind, has_json=has_json)
     return arguments

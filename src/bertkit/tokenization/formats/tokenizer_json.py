@@ -12,20 +12,21 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
-
-from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from bertkit.errors import CheckpointError
 from bertkit.system.untrusted_files import Json
-from bertkit.tokenization.backend import post_processors
 from bertkit.tokenization.formats.large_merges import parse_merges, read_large_json
 from bertkit.tokenization.formats.tokenizer_files import Merges
+from bertkit.tokenization.post_processors import Description, post_processors
 from bertkit.tokenization.templates import Template
 from bertkit.tokenization.vocabulary import AddedToken
 
+if TYPE_CHECKING:
+    from tokenizers import decoders, normalizers, pre_tokenizers
+
 Value = TypeVar("Value")
-Part = normalizers.Normalizer | pre_tokenizers.PreTokenizer | processors.PostProcessor | decoders.Decoder
+Part: TypeAlias = "normalizers.Normalizer | pre_tokenizers.PreTokenizer | decoders.Decoder"
 
 _FLAGS = ("special", "normalized", "lstrip", "rstrip", "single_word")
 #: Scores are logarithms of probabilities, or near them.
@@ -46,11 +47,14 @@ def model_of(content: Mapping[str, Json]) -> tuple[str | None, dict[str, Json]]:
 
 
 class TokenizerJson:
-    """A file with a model of one kind, or a CheckpointError; ``reader`` is the class that reads it, for messages."""
+    """A file with a model of one kind, or a CheckpointError.
 
-    def __init__(self, path: Path, kind: str, reader: str) -> None:
+    reader: the class that reads it, for messages. vocab: the vocabulary of another file, see :func:`read_large_json`.
+    """
+
+    def __init__(self, path: Path, kind: str, reader: str, vocab: Mapping[str, int] | None = None) -> None:
         self.path, self.reader = path, reader
-        self.content, self._merges = read_large_json(path)
+        self.content, self._merges = read_large_json(path, vocab)
         found, self.model = model_of(self.content)
         if not self.model:
             said = f"{self.content.get('model')!r:.80}; is it a tokenizer?"
@@ -116,11 +120,19 @@ class TokenizerJson:
                     f"{self.path}: model.{key} is {found!r:.80}; {self.reader} computes only {key}={needed!r}"
                 )
 
-    def part(self, key: str, wanted: str, computed: Sequence[tuple[Part | None, Value]]) -> Value:
-        """What the part ``key`` of the file means, by the parts of the package in ``computed``; others are refused."""
+    def part(self, key: str, wanted: str, computed: Sequence[tuple[Part | Description | None, Value]]) -> Value:
+        """What the part ``key`` of the file means, by the parts of the package in ``computed``; others are refused.
+
+        ``computed``: the parts, or how the package describes them.
+        """
         part = self.content.get(key)
+        known = [(_described(each), value) for each, value in computed]
+        for each, value in known:
+            if each == part:
+                return value
+        from tokenizers import Tokenizer
+
         text = json.dumps({"added_tokens": [], "model": {"type": "BPE", "vocab": {}, "merges": []}, key: part})
-        known = [(None if each is None else json.loads(each.__getstate__()), value) for each, value in computed]
         with contextlib.suppress(Exception):  # the package raises nothing more precise
             if "Precompiled" not in text and "Regex" not in text:  # hostile ones can abort the package, or occupy it
                 found = json.loads(Tokenizer.from_str(text).to_str())[key]  # with defaults, and in today's spelling
@@ -155,6 +167,10 @@ class TokenizerJson:
         found = self.part("post_processor", f"put {places}", computed)
         first = {"cls_token": names[0]} if template.begins else {}
         return {"added_tokens": added, "template": found, "sep_token": names[1], **first}
+
+
+def _described(part: Part | Description | None) -> Description | None:
+    return part if part is None or isinstance(part, dict) else json.loads(part.__getstate__())
 
 
 def ids_of(vocab: Json, where: str) -> dict[str, int]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tokenizers import normalizers, pre_tokenizers
-
 from bertkit.errors import CheckpointError
-from bertkit.tokenization.backend import fallback_steps
 from bertkit.tokenization.formats.tokenizer_files import Merges, read_json, read_lines, typed
 from bertkit.tokenization.formats.tokenizer_folder import Kind
 from bertkit.tokenization.formats.tokenizer_json import TokenizerJson, ids_of
+from bertkit.tokenization.post_processors import Description
 from bertkit.tokenization.templates import BERT, MMBERT, ROBERTA
 from bertkit.tokenization.vocabulary import BEGIN_AND_END, PLAIN
 
@@ -25,7 +22,7 @@ def read_vocab(path: Path) -> dict[str, int]:
     lines = read_lines(path)
     if not lines:
         raise CheckpointError(f"{path} is empty; a vocabulary has one token per line")
-    tokens = [line.removesuffix("\r") for line in lines]
+    tokens = [line.removesuffix("\r") for line in lines] if "\r" in "".join(lines) else lines
     vocab = dict(zip(tokens, range(len(tokens)), strict=True))
     if "" not in vocab and len(vocab) == len(tokens):
         return vocab
@@ -49,15 +46,21 @@ def write_vocab(vocab: Mapping[str, int]) -> bytes:
 
 def _wordpiece_arguments(file: TokenizerJson) -> dict[str, Any]:
     vocab, flags = file.vocab(), (True, False)
-    computed = [
+    computed: list[tuple[Description, dict[str, Any]]] = [
         (
-            normalizers.BertNormalizer(True, chinese, accents, lower),
+            {
+                "type": "BertNormalizer",
+                "clean_text": True,
+                "handle_chinese_chars": chinese,
+                "strip_accents": accents,
+                "lowercase": lower,
+            },
             {"tokenize_chinese_chars": chinese, "strip_accents": accents, "do_lower_case": lower},
         )
         for chinese, accents, lower in product(flags, (*flags, None), flags)
     ]
     arguments = file.part("normalizer", "be a BertNormalizer with clean_text", computed)
-    file.part("pre_tokenizer", "be a BertPreTokenizer", [(pre_tokenizers.BertPreTokenizer(), None)])
+    file.part("pre_tokenizer", "be a BertPreTokenizer", [({"type": "BertPreTokenizer"}, None)])
     kinds = {"unk_token": (str,), "continuing_subword_prefix": (str,), "max_input_chars_per_word": (int,)}
     settings = typed(file.model, kinds, file.path)
     longest = settings.get("max_input_chars_per_word", 1)
@@ -92,8 +95,7 @@ WORDPIECE = Kind(
     required={"do_basic_tokenize": True, "never_split": []},
 )
 #: The same pieces in rows as RoBERTa's.
-MPNET = replace(
-    WORDPIECE,
+MPNET = WORDPIECE._replace(
     name="MPNetTokenizer",
     classes=frozenset({"MPNetTokenizer"}),
     template=ROBERTA,
@@ -125,6 +127,8 @@ def read_merges(path: Path) -> Merges:
 
 
 def _bpe_arguments(file: TokenizerJson, *, nfc: bool) -> dict[str, Any]:
+    from tokenizers import normalizers, pre_tokenizers
+
     file.require_unset(*_ALTERING, "fuse_unk", "byte_fallback", "ignore_merges")
     wanted = "be NFC, by which characters and marks are composed" if nfc else "be null: text is taken as it is"
     file.part("normalizer", wanted, [(normalizers.NFC() if nfc else None, None)])
@@ -159,6 +163,8 @@ BYTE_LEVEL_BPE = Kind(
 
 
 def _fallback_arguments(file: TokenizerJson) -> dict[str, Any]:
+    from bertkit.tokenization.backend import fallback_steps
+
     file.require_unset(*_ALTERING, "ignore_merges")
     file.require(fuse_unk=True, byte_fallback=True)
     normalizer, cut, decoder = fallback_steps(add_prefix_space=True)
@@ -188,8 +194,7 @@ FALLBACK_BPE = Kind(
     json_alone=True,
 )
 #: RoBERTa's for composed characters, in rows as BERT's.
-MODERNBERT = replace(
-    BYTE_LEVEL_BPE,
+MODERNBERT = BYTE_LEVEL_BPE._replace(
     name="ModernBertTokenizer",
     classes=frozenset({"ModernBertTokenizer"}),
     from_json=partial(_bpe_arguments, nfc=True),

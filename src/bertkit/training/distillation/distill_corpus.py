@@ -32,7 +32,7 @@ from bertkit.system.json_files import printable
 from bertkit.system.model_sources import resolve
 from bertkit.system.rendered import Rendered
 from bertkit.system.untrusted_files import Json
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.digest import tokenizer_digest
 from bertkit.training.distillation.distill_run import (
     MODEL,

@@ -48,7 +48,8 @@ from bertkit.tasks.registry import Task
 from bertkit.tasks.run_rows import Rows, held_out_again, read_rows, to_jsonl
 from bertkit.tasks.taught_workflow import Lesson, TaughtWorkflow, taught_workflow
 from bertkit.tasks.workflow import Predicted
-from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.training.distillation.augment import augmented
 from bertkit.training.distillation.distill_run import (
     MODEL,

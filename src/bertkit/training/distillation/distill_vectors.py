@@ -51,7 +51,7 @@ from bertkit.system.rendered import Rendered
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.embeddings.vectors import VectorEngine
 from bertkit.tasks.reading.text_rows import read_texts
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.features import featurize_texts
 from bertkit.training.distillation.distill_run import (
     MODEL,

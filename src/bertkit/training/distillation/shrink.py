@@ -31,7 +31,7 @@ from bertkit.system.console import progress
 from bertkit.system.json_files import printable
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.tokenization.smaller_vocabulary import cut_vocabulary
 from bertkit.training.distillation.distill_settings import Student
 from bertkit.training.distillation.students import chosen_layers

@@ -19,7 +19,7 @@ from bertkit.model.models import BertModel
 from bertkit.system.atomic_files import new_folder
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.training.distillation.corpus_losses import has_plain_attention, queries_keys_values
 from bertkit.training.distillation.distill_settings import Student
 from bertkit.training.distillation.taught_vectors import narrowing

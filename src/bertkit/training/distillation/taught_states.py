@@ -28,8 +28,9 @@ from bertkit.system.console import say
 from bertkit.system.json_files import printable
 from bertkit.system.untrusted_files import Json
 from bertkit.tasks.workflow import AnyWorkflow
-from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.tokenization.digest import tokenizer_digest
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.training.distillation.distill_run import MODEL
 from bertkit.training.distillation.distill_settings import TaskDistillation
 from bertkit.training.distillation.taught_networks import TaughtStates

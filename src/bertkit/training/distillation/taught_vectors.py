@@ -33,7 +33,8 @@ from bertkit.ragged import Floats, Ragged
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.embeddings.start_model import said_by
 from bertkit.tasks.embeddings.vectors import VectorEngine
-from bertkit.tokenization import AutoTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.training.distillation.distill_settings import VectorDistillation, VectorTraining
 from bertkit.training.trainer.batch_plan import EpochPlan
 

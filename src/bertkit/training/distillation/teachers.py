@@ -33,8 +33,8 @@ from bertkit.system.json_files import printable
 from bertkit.system.model_sources import resolve
 from bertkit.tasks.registry import Task
 from bertkit.tasks.taught_workflow import TaughtWorkflow
-from bertkit.tokenization import PreTrainedTokenizer
 from bertkit.tokenization.digest import tokenizer_digest
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.training.finetuning.feature_cache import read_features
 
 #: Texts whose outputs are written together: at most so many are computed again after a kill.

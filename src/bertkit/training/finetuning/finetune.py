@@ -36,7 +36,7 @@ from bertkit.tasks.reading.splits import SPLIT_NAMES
 from bertkit.tasks.registry import Task, task_from_dict, task_to_dict
 from bertkit.tasks.run_rows import TRAINED_ON, read_rows, sets_of, text_hashes
 from bertkit.tasks.workflow import AnyWorkflow, workflow_of
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.training.finetuning.feature_cache import cache_folder
 from bertkit.training.finetuning.few_shot import advice_on, check_few_shot
 from bertkit.training.finetuning.few_shot_selection import Selection, select_method

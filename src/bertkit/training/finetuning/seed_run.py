@@ -31,7 +31,7 @@ from bertkit.tasks.report import DataReport
 from bertkit.tasks.run_rows import Rows, Scored, score_set
 from bertkit.tasks.task_settings import uses
 from bertkit.tasks.workflow import AnyWorkflow, Predicted
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.training.finetuning.few_shot import fit_few_labels
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import SeedResult

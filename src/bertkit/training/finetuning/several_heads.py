@@ -19,7 +19,8 @@ from typing import Any
 
 from bertkit.checkpoints.adapter_folder import base_fingerprint
 from bertkit.checkpoints.any_names import any_table
-from bertkit.checkpoints.huggingface import WEIGHTS, find_weights, is_head
+from bertkit.checkpoints.huggingface import find_weights, is_head
+from bertkit.checkpoints.weight_files import WEIGHTS
 from bertkit.config.any_config import is_encoder_decoder, read_any_config
 from bertkit.config.config_file import checkpoint_folder, config_path
 from bertkit.errors import ConfigError, InputError, counted
@@ -41,7 +42,7 @@ from bertkit.tasks.reading.given_rows import Data, Given, given_data
 from bertkit.tasks.reading.splits import SPLIT_NAMES
 from bertkit.tasks.registry import Task
 from bertkit.tasks.workflow import workflow_of
-from bertkit.tokenization import AutoTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
 from bertkit.training.finetuning.finetune import finetune
 from bertkit.training.finetuning.finetune_folder import FinetuneFolder
 from bertkit.training.finetuning.finetune_results import FinetuneResult

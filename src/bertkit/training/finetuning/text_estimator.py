@@ -112,7 +112,7 @@ class TextEstimator(NamedParameters, BaseEstimator):  # type: ignore[misc]
         from bertkit.tasks.report import DataReport
         from bertkit.tasks.run_rows import Rows
         from bertkit.tasks.workflow import workflow_of
-        from bertkit.tokenization import AutoTokenizer
+        from bertkit.tokenization.auto_tokenizer import AutoTokenizer
         from bertkit.training.finetuning.few_shot import check_few_shot
         from bertkit.training.finetuning.finetune import pooled_for_few_labels, resolved, with_precision
         from bertkit.training.finetuning.finetune_folder import FinetuneFolder
@@ -217,7 +217,7 @@ class TextEstimator(NamedParameters, BaseEstimator):  # type: ignore[misc]
             CheckpointError: a file is missing or damaged.
         """
         from bertkit.system.json_files import parsed, read_json
-        from bertkit.tokenization import AutoTokenizer
+        from bertkit.tokenization.auto_tokenizer import AutoTokenizer
         from bertkit.training.finetuning.finetune_settings import FinetuneConfig
 
         path = Path(folder)

@@ -24,7 +24,8 @@ from bertkit.model.seq2seq.conditional_generation import ConditionalGeneration
 from bertkit.system.console import say
 from bertkit.system.model_sources import resolve
 from bertkit.system.untrusted_files import Json
-from bertkit.tokenization import PreTrainedTokenizer, templates
+from bertkit.tokenization import templates
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.training.pretraining.new_words import NewWords, new_words_of
 from bertkit.training.pretraining.objectives import Model, Network, network_class
 from bertkit.training.pretraining.pretrain_settings import PretrainConfig

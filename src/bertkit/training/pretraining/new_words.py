@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
 from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import BertkitError, DataError, counted
 from bertkit.system.console import say
-from bertkit.tokenization import AutoTokenizer, BertTokenizer, WordpieceTokenizer
+from bertkit.tokenization.auto_tokenizer import AutoTokenizer
+from bertkit.tokenization.bert_tokenizer import BertTokenizer
 from bertkit.tokenization.digest import tokenizer_digest
+from bertkit.tokenization.reference import WordpieceTokenizer
 
 _unused = re.compile(r"\[unused\d+\]")
 
@@ -112,7 +114,7 @@ def _check_settings(base: BertTokenizer, extended: BertTokenizer, known: set[str
             raise DataError(f"{name} is {was!r} in the checkpoint's tokenizer, {theirs[name]!r} in the store's")
     # The ids of tokens that are never split are compared elsewhere.
     whole, also_whole = (
-        {token.content: replace(token, id=0) for token in tokenizer._vocabulary.never_split}
+        {token.content: token._replace(id=0) for token in tokenizer._vocabulary.never_split}
         for tokenizer in (base, extended)
     )
     # New tokens may be never-split ones; tokens of the base must not become so.

@@ -33,7 +33,8 @@ from bertkit.data.store.token_store import TokenStore
 from bertkit.errors import ConfigError
 from bertkit.ragged import boundaries_of
 from bertkit.system.console import say
-from bertkit.tokenization import BertTokenizer, PreTrainedTokenizer
+from bertkit.tokenization.bert_tokenizer import BertTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 from bertkit.training.pretraining.pretrain_settings import Phase, PretrainConfig
 from bertkit.training.trainer.batch_plan import EpochPlan
 

@@ -26,7 +26,7 @@ from bertkit.ragged import Floats, Ints, Ragged, boundaries_of
 from bertkit.system.atomic_files import check_new_folder, new_folder
 from bertkit.system.paths import user_path
 from bertkit.system.untrusted_files import Json
-from bertkit.tokenization import PreTrainedTokenizer
+from bertkit.tokenization.pretrained_tokenizer import PreTrainedTokenizer
 
 #: Of a smoothed inverse frequency, as in the paper.
 SIF = 1e-4
