@@ -20,7 +20,7 @@ from pathlib import Path
 SERVER = """
 import json, os, sys, traceback
 import torch
-import bertkit.cli, bertkit.inference.pipelines, bertkit.model.convert, bertkit.model.models, bertkit.tasks
+import bertkit.cli, bertkit.inference.open_pipeline, bertkit.model.convert, bertkit.model.models, bertkit.tasks
 assert not {"huggingface_hub", "requests", "httpx"} & set(sys.modules), "they read the environment when imported"
 
 for line in sys.stdin:

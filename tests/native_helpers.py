@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -106,7 +106,7 @@ def native_encoder(library: Any, shape: Shape, weights: Sequence[Weights], kept_
 
 def with_matrix(layer: Layer, place: int, matrix: FloatMatrix | ByteMatrix) -> Layer:
     """The layer with another matrix there."""
-    return replace(layer, matrices=(*layer.matrices[:place], matrix, *layer.matrices[place + 1 :]))
+    return layer._replace(matrices=(*layer.matrices[:place], matrix, *layer.matrices[place + 1 :]))
 
 
 def product_of(weight: Array, bias: Array) -> Product:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -232,7 +231,7 @@ def modernbert_tokens(first: int) -> tuple[AddedToken, ...]:
     special = [AddedToken(token, 0) for token in ("<|endoftext|>", "[UNK]", "[CLS]", "[SEP]", "[PAD]")]
     unused = [AddedToken(f"[unused{number}]", 0, special=False, normalized=True) for number in range(83)]
     listed = [*plain, *special, AddedToken("[MASK]", 0, lstrip=True), *unused]
-    return tuple(replace(token, id=first + number) for number, token in enumerate(listed))
+    return tuple(token._replace(id=first + number) for number, token in enumerate(listed))
 
 
 def mpnet_vocab(shared: Path, *, size: int | None = None) -> dict[str, int]:

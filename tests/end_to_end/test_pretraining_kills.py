@@ -70,7 +70,7 @@ PROGRAM = """
 import json, os, sys
 from bertkit.cli import main
 import bertkit.cli.pretrain, bertkit.data.store.token_store
-import bertkit.inference.pipelines, bertkit.training.pretraining.pretrain
+import bertkit.inference.open_pipeline, bertkit.training.pretraining.pretrain
 
 for line in sys.stdin:
     if (child := os.fork()) == 0:

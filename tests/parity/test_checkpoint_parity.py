@@ -155,7 +155,7 @@ def _exchange(table: NameTable, a: str, b: str) -> NameTable:
             return name
         return name.replace(f".{a}.", ".#.").replace(f".{b}.", f".{a}.").replace(".#.", f".{b}.")
 
-    encoder = tuple(replace(rule, theirs=tuple(other(name) for name in rule.theirs)) for rule in table.parts["encoder"])
+    encoder = tuple(rule._replace(theirs=tuple(other(name) for name in rule.theirs)) for rule in table.parts["encoder"])
     return replace(table, parts={**table.parts, "encoder": encoder})
 
 

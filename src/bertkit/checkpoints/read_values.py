@@ -20,6 +20,7 @@ import numpy.typing as npt
 from bertkit.checkpoints.match import Match, Row, Status
 from bertkit.checkpoints.safetensors_format import TensorInfo, Values, first_not_finite, tensor_values
 from bertkit.errors import CheckpointError
+from bertkit.system.fork_locks import ForkSafeLock
 from bertkit.system.untrusted_files import open_regular, read_at
 
 #: Float types of files: what numpy has for them (bfloat16, which it lacks, as the bits), and their names.
@@ -113,7 +114,7 @@ class _OwnPages:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._block: mmap.mmap | None = None
         self._used = 0
 

@@ -103,15 +103,13 @@ def reading_ahead(file: Path | None) -> Iterator[None]:
     if file is None or place is None or place in _begun.headers:
         yield
         return
-    is_left = threading.Event()
     with short_turns():
-        reading = _begun.headers[place] = Beside(lambda: _checked(file, *_read_header(file), is_left.is_set))
+        reading = _begun.headers[place] = Beside(lambda is_left: _checked(file, *_read_header(file), is_left))
         try:
             yield
         finally:
             _begun.headers.pop(place, None)
-            is_left.set()
-            reading.join()
+            reading.leave()
 
 
 def read_header(file: Path) -> dict[str, TensorInfo]:

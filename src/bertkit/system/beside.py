@@ -10,18 +10,22 @@ ResultT = TypeVar("ResultT")
 
 
 class Beside(threading.Thread, Generic[ResultT]):
-    """Begins at once. What the function raises is raised by :meth:`result`; a process may end before it has ended."""
+    """Begins at once; the process may end before it has ended.
 
-    def __init__(self, function: Callable[[], ResultT]) -> None:
+    function: gets a function that says whether its result is no longer wanted, so that it may stop. What it raises is
+        raised by :meth:`result`.
+    """
+
+    def __init__(self, function: Callable[[Callable[[], bool]], ResultT]) -> None:
         super().__init__(daemon=True)
-        self._function = function
+        self._function, self._is_left = function, False
         self._found: ResultT
         self._error: BaseException | None = None
         self.start()
 
     def run(self) -> None:
         try:
-            self._found = self._function()
+            self._found = self._function(lambda: self._is_left)
         except BaseException as error:
             self._error = error
 
@@ -31,3 +35,8 @@ class Beside(threading.Thread, Generic[ResultT]):
         if self._error is not None:
             raise self._error
         return self._found
+
+    def leave(self) -> None:
+        """Wait for its end, not for its result."""
+        self._is_left = True
+        self.join()

@@ -32,7 +32,7 @@ REDRAW_EVERY_S = 0.2
 LINE_EVERY_S = 30.0
 
 #: Control characters, except line feeds and tabs, and those that change the direction of writing.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 _wording: ContextVar[Callable[[str], str]] = ContextVar("wording", default=str)
@@ -71,7 +71,7 @@ def quiet(silent: bool = True) -> Iterator[None]:
 
 def escape_controls(text: str) -> str:
     r"""``text`` with control characters as escapes that JSON knows (``\u202e``), so that no terminal obeys them."""
-    return _CONTROL.sub(lambda found: f"\\{'x%02x' if found[0] < ' ' else 'u%04x'}" % ord(found[0]), text)
+    return re.sub(_CONTROL, lambda found: f"\\{'x%02x' if found[0] < ' ' else 'u%04x'}" % ord(found[0]), text)
 
 
 def one_line(text: str) -> str:

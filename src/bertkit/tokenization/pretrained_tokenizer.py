@@ -281,8 +281,7 @@ class PreTrainedTokenizer(OwnTokens):
         first = engines.encode(self._bare, texts.first, words=asked.words)
         second = None if texts.second is None else engines.encode(self._bare, texts.second, words=asked.words)
         joined = engines.cut_and_join(self._engine, first, second, asked)
-        rows: list[Encoding] = []
-        samples: list[int] = []
+        rows, samples = [], []
         for sample, encoding in enumerate(joined):
             windows = [encoding, *encoding.overflowing] if asked.windows else [encoding]
             rows += windows

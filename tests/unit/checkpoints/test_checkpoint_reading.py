@@ -17,7 +17,7 @@ from bertkit.checkpoints.apply import DTYPES, to_ours
 from bertkit.checkpoints.huggingface import find_weights
 from bertkit.checkpoints.match import match
 from bertkit.checkpoints.names import BERT
-from bertkit.checkpoints.read_values import as_bfloat16, drop_pages, read_values
+from bertkit.checkpoints.read_values import _OwnPages, as_bfloat16, drop_pages, read_values
 from bertkit.checkpoints.safetensors_format import first_not_finite
 from bertkit.system import untrusted_files
 
@@ -218,3 +218,15 @@ def test_pages_are_given_back_and_read_again(folder: Path) -> None:
     np.testing.assert_array_equal(words, before)
     drop_pages(before)  # which is not mapped
     drop_pages(before[1:, 1:])
+
+
+def test_arrays_of_one_block_are_apart() -> None:
+    pages, dtype = _OwnPages(), np.dtype(np.float32)
+    shapes = [(600, 700), (3,), (1000, 5000), (600, 701)]  # the third has a block of its own
+    arrays = [pages.array(shape, dtype) for shape in shapes]
+    for number, array in enumerate(arrays):
+        array[...] = number + 1
+    drop_pages(arrays[0])
+    assert [(array.shape, float(array.min()), float(array.max())) for array in arrays[1:]] == [
+        (shape, number, number) for number, shape in enumerate(shapes[1:], 2)
+    ]

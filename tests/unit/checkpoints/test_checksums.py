@@ -10,10 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 from bertkit import BertForSequenceClassification, BertModel, SentenceEncoder, pipeline
-from bertkit.checkpoints.safetensors_format import CHECKSUM, read_header, read_metadata, reading_ahead
+from bertkit.checkpoints.safetensors_format import (
+    CHECKSUM,
+    NO_CHECKSUM,
+    read_header,
+    read_metadata,
+    reading_ahead,
+    seal,
+)
 from bertkit.checkpoints.sentence_folder import SentenceParts, write_sentence_parts
 from bertkit.cli import main
 from bertkit.config.decision import read_decision, write_decision
@@ -111,6 +119,40 @@ def test_a_file_that_is_read_ahead_is_read_once_and_told_of_alike(tmp_path: Path
     (folder / "vocab.txt").write_text("")
     with pytest.raises(CheckpointError, match="vocab"):  # of two errors the tokenizer's is told
         pipeline(model=folder, device="cpu")
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_what_one_reading_says_of_the_values(sealed: bool, tmp_path: Path) -> None:
+    """Of tensors of one type that follow each other: whether all of them are finite, as numpy finds."""
+    file, draw = tmp_path / "model.safetensors", np.random.default_rng(0)
+    kinds = {"a": np.float64, "b": np.float32, "c": np.float16, "d": np.int64}
+    for bad in ("", *kinds):
+        arrays = {
+            f"{kind}{at}": (9 * draw.normal(size=(at, 7))).astype(kinds[kind]) for kind in kinds for at in range(3)
+        }
+        if bad not in ("", "d"):
+            arrays[f"{bad}2"][1, 3] = draw.choice([np.nan, np.inf, -np.inf])
+        save_arrays(arrays, file, {CHECKSUM: NO_CHECKSUM} if sealed else None)
+        assert not sealed or seal(file)
+        with reading_ahead(file):
+            found = read_header(file)
+        for name, info in found.items():
+            of_kind = [array for other, array in arrays.items() if other[0] == name[0]]
+            assert info.is_finite == all(np.isfinite(array).all() for array in of_kind)
+        assert found == read_header(file) if sealed else not any(info.is_finite for info in read_header(file).values())
+
+
+def test_values_that_are_not_finite_are_told_of_alike_when_read_ahead(tmp_path: Path) -> None:
+    folder = classifier(tmp_path / "model")
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    tensors["classifier.weight"][1, 5] = float("nan")
+    save_file(tensors, file, {"format": "pt"})
+    with pytest.raises(CheckpointError, match="not finite") as alone:
+        BertForSequenceClassification.from_pretrained(folder)
+    with pytest.raises(CheckpointError, match=r"classifier\.weight.*\[1, 5\]") as ahead:
+        pipeline(model=folder, device="cpu")
+    assert str(ahead.value) == str(alone.value)
 
 
 def test_weights_that_other_software_wrote_again_have_no_checksum(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import pickle
 import shutil
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def set_cache(monkeypatch: pytest.MonkeyPatch, size: int | None) -> None:
-    monkeypatch.setattr(native_backend, "find_processor", lambda: replace(find_processor(), cache=size))
+    monkeypatch.setattr(native_backend, "find_processor", lambda: find_processor()._replace(cache=size))
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,7 +44,7 @@ def test_what_it_can_multiply() -> None:
     assert Processor("p", 2, ("NEON", "DotProd"), None).has_int8
     assert not plain.is_wide_without_mkl
     wide = Processor("p", 2, ("AVX2", "AVX-512"), None)
-    found = [replace(wide, vendor=vendor).is_wide_without_mkl for vendor in ("AuthenticAMD", "GenuineIntel", "")]
+    found = [wide._replace(vendor=vendor).is_wide_without_mkl for vendor in ("AuthenticAMD", "GenuineIntel", "")]
     assert found == [True, False, False]
     assert str(plain) == "2 x p (AVX2)"
     assert str(Processor("p", 2, (), 4 << 30)) == "2 x p (instruction sets unknown), 4 GB"

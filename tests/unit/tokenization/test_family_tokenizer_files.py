@@ -8,10 +8,14 @@ import pickle
 import random
 import struct
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, processors
 
 import bertkit
 from bertkit.errors import BertkitError, CheckpointError, InputError
@@ -26,9 +30,15 @@ from bertkit.tokenization import (
     ElectraTokenizer,
     RobertaTokenizer,
     XLMRobertaTokenizer,
+    templates,
 )
+from bertkit.tokenization.auto_tokenizer import CLASSES as NAMED
+from bertkit.tokenization.auto_tokenizer import TOKENIZER_FILES, tokenizer_class
+from bertkit.tokenization.backend import _processor
 from bertkit.tokenization.family_vocabularies import check_charsmap
+from bertkit.tokenization.formats.large_merges import read_large_json
 from bertkit.tokenization.formats.unigram_files import parse_sentencepiece
+from bertkit.tokenization.post_processors import post_processors
 from tokenizer_families import CLASSES, FAMILIES, model_file, model_type, modernbert_peer, peer_class, small
 from tokenizer_helpers import vocab_file
 
@@ -439,3 +449,59 @@ def test_tokens_that_only_the_engine_finds(shared: Path, tmp_path: Path) -> None
         assert ours._fast is None
         assert (ours("xyz").input_ids + ours("xy").input_ids).count(len(plain)) == 1
         assert ours.encode_ragged(["a xy b"])[0].tolist() == ours("a xy b", return_offsets_mapping=True).input_ids
+
+
+@given(
+    tokens=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, unique=True),
+    pretty=st.booleans(),
+    other=st.booleans(),
+)
+def test_a_vocabulary_that_is_spelled_alike_is_not_parsed_again(
+    tokens: list[str], pretty: bool, other: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("json") / "tokenizer.json"
+    vocab = {token: number for number, token in enumerate(["[UNK]", *tokens])}
+    Tokenizer(models.WordPiece(vocab, unk_token="[UNK]")).save(str(file), pretty=pretty)
+    beside = {**vocab, tokens[-1]: len(vocab)} if other else vocab
+    whole, _ = read_large_json(file)
+    found, _ = read_large_json(file, beside)
+    assert found == whole
+    assert (found["model"]["vocab"] is beside) != other, "the control: another vocabulary is not taken"
+
+
+def test_another_vocabulary_than_the_models_is_none_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    file.write_text('{"old": {"vocab": {"a": 0}}, "model": {"type": "WordPiece", "vocab": {"b": 0}}}')
+    assert read_large_json(file, {"a": 0})[0]["model"]["vocab"] == {"b": 0}
+    assert read_large_json(file, {"a": 0})[0]["old"] == {"vocab": {"a": 0}}
+    file.write_text('{"model": {"type": "WordPiece", "vocab": {"a": 0, "a": 0}}}')
+    with pytest.raises(CheckpointError, match="more than once"):
+        read_large_json(file, {"a": 0})
+
+
+@pytest.mark.parametrize("template", [templates.BERT, templates.ROBERTA, templates.MMBERT, templates.T5])
+def test_rows_are_described_as_the_package_writes_them(template: templates.Template) -> None:
+    first, last = ("[CLS]", 5), ("[SEP]", 7)
+    for description, _ in post_processors(template, first, last):
+        made: Any = _processor(description)
+        assert json.loads(made.__getstate__()) == description
+
+
+def test_bert_s_parts_are_described_as_the_package_writes_them() -> None:
+    first, last = ("[CLS]", 5), ("[SEP]", 7)
+    peers: list[Any] = [
+        processors.TemplateProcessing(
+            single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=[first, last]
+        ),
+        processors.BertProcessing(last, first),
+    ]
+    described = [each for each, _ in post_processors(templates.BERT, first, last)]
+    assert described == [json.loads(peer.__getstate__()) for peer in peers]
+    flags = product((True, False), repeat=2)
+    peers = [processors.RobertaProcessing(last, first, trims, adds) for trims, adds in flags]
+    described = [each for each, _ in post_processors(templates.ROBERTA, first, last)]
+    assert described[-4:] == [json.loads(peer.__getstate__()) for peer in peers]
+
+
+def test_files_of_all_classes_are_fetched() -> None:
+    assert {*TOKENIZER_FILES} == {name for each in {*NAMED.values()} for name in tokenizer_class(each).kind.files}

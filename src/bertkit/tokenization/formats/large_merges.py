@@ -31,7 +31,7 @@ _TEXT = rb'"(?:[^"\\]|\\.)*+"'
 #: Tokens of a vocabulary that are spelled at a time: more take memory.
 _PAIRS = 1024
 #: Some merges; only where they end is looked for.
-_SOME = re.compile(rb"(?:\s*+\[\s*+%b\s*+,\s*+%b\s*+\]\s*+(?:,|\Z)){1,16384}+" % (_TEXT, _TEXT))
+_SOME = rb"(?:\s*+\[\s*+%b\s*+,\s*+%b\s*+\]\s*+(?:,|\Z)){1,16384}+" % (_TEXT, _TEXT)
 
 
 def read_large_json(path: Path, vocab: Mapping[str, int] | None = None) -> tuple[dict[str, Json], bytes]:
@@ -84,13 +84,13 @@ def _with_vocab(text: bytes, vocab: Mapping[str, int], path: Path) -> dict[str, 
 
 def parse_merges(text: bytes, vocab: Mapping[str, int], path: Path) -> Merges:
     """The merges in a text of :func:`read_large_json`, with the tokens of ``vocab`` as far as it has them."""
-    known = {token: token for token in vocab}
+    known, find = {token: token for token in vocab}, re.compile(_SOME)
     merges: list[tuple[str, str]] = []
     at, collecting = 0, gc.isenabled()
     gc.disable()  # see strict_json
     try:
         while at < len(text):
-            some = _SOME.match(text, at)
+            some = find.match(text, at)
             end = at if some is None else some.end()
             whole = text[at:end] if end == len(text) else text[at : end - 1]
             pairs = [] if some is None or whole.endswith(b",") else json.loads(b"[%b]" % whole)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -77,7 +75,7 @@ def prepared(width: int, *, one_sided: bool, narrow: bool, extreme: bool) -> Byt
         whole[0] = most
     whole[:, apart] = 0
     shift = np.where(smooth > 0, 0.5, 0.0).astype(np.float32) if one_sided else None
-    return replace(matrix, weight=whole, smooth=smooth, apart=apart, shift=shift)
+    return matrix._replace(weight=whole, smooth=smooth, apart=apart, shift=shift)
 
 
 @pytest.mark.parametrize("width", [26, 64, 312])

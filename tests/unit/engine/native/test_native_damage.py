@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -51,7 +49,7 @@ def spoiled(matrix: FloatMatrix | ByteMatrix, field: str, value: Array) -> Float
     array = getattr(matrix, field).copy()
     places = np.flatnonzero(array)
     array.flat[places[len(places) // 2 - 1]] = value
-    return replace(matrix, **{field: array})
+    return matrix._replace(**{field: array})
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -70,7 +68,7 @@ def test_a_damaged_weight_spoils_everything(any_library: NativeLibrary, kept_as:
     for place in range(2):
         norms = list(layer.norms)
         norms[place] = (norms[place][0], np.full(26, np.nan, np.float32))
-        assert np.isnan(NativeEncoder(any_library, shape, [replace(layer, norms=tuple(norms))])(x, starts)).all()
+        assert np.isnan(NativeEncoder(any_library, shape, [layer._replace(norms=tuple(norms))])(x, starts)).all()
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])

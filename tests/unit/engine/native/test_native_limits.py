@@ -55,9 +55,8 @@ def test_a_row_can_be_wanted_once(native: NativeLibrary) -> None:
 
 
 def with_distances(native: NativeLibrary, weights: list[Weights], *tables: Array) -> NativeEncoder:
-    from dataclasses import replace
 
-    layers = [replace(layer, distances=tables) for layer in native_layers(SHAPE, weights)]
+    layers = [layer._replace(distances=tables) for layer in native_layers(SHAPE, weights)]
     return NativeEncoder(native, SHAPE, layers)
 
 
