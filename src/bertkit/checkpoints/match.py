@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from typing import NamedTuple
 
 from bertkit.checkpoints.rules import ClassSpec, ModelConfig, NameTable, Rule
@@ -48,8 +46,7 @@ class Row(NamedTuple):
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(NamedTuple):
     """The table of one file and one class."""
 
     spec: ClassSpec
@@ -63,7 +60,7 @@ class Match:
         """Rows with one of these statuses."""
         return [row for row in self.rows if row.status in statuses]
 
-    @cached_property
+    @property
     def problems(self) -> tuple[Row, ...]:
         """Rows that prevent loading; empty if the file fits."""
         return tuple(self.of(*PROBLEMS))

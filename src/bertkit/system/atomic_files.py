@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import math
 import os
 import time
@@ -302,6 +301,8 @@ def _writable(folder: Path) -> Iterator[None]:
 
 def sha256_file(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
+    import hashlib
+
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

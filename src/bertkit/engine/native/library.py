@@ -1,19 +1,19 @@
 """Finds the C library, in the wheel or built for this machine, loads it, and chooses a variant.
 
-A wheel for this platform has it in the folder ``lib``. Its file's name ends in the SHA-256 of its content, so that a
+A wheel for this platform has it in the folder ``lib``. Its file's name ends in the CRC-32 of its content, so that a
 damaged one is not run. Where there is none, or it cannot be loaded, ``build.py`` compiles one.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 from collections.abc import Callable
 from ctypes import Structure, c_char, c_char_p, c_float, c_int32, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import ClassVar, NamedTuple
+from zlib import crc32
 
 from bertkit import __version__
 from bertkit.engine.native.library_cache import UnavailableError
@@ -176,7 +176,7 @@ def _shipped() -> NativeLibrary | None:
 
 def shipped_name(path: Path) -> str:
     """What a library with the content of this file is called in a wheel."""
-    return f"bertkit-{__version__}-{hashlib.sha256(path.read_bytes()).hexdigest()}{path.suffix}"
+    return f"bertkit-{__version__}-{crc32(path.read_bytes()):08x}{path.suffix}"
 
 
 def _built() -> NativeLibrary:

@@ -7,9 +7,9 @@ The name of a file ends in the SHA-256 of its content, so one rename puts both i
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
 
 
@@ -72,7 +72,7 @@ def keep_library(draft: Path, folder: Path, name: str) -> Path:
     """Give a finished library its place in a private folder; returns that."""
     draft.chmod(0o700)
     with draft.open("rb") as file:
-        target = folder / f"{name}-{hashlib.file_digest(file, 'sha256').hexdigest()}.so"
+        target = folder / f"{name}-{_sha256(file)}.so"
     draft.replace(target)
     return target
 
@@ -86,4 +86,10 @@ def _is_as_kept(path: Path) -> bool:
         facts = os.fstat(file.fileno())
         if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
             return False
-        return path.stem.endswith(hashlib.file_digest(file, "sha256").hexdigest())
+        return path.stem.endswith(_sha256(file))
+
+
+def _sha256(file: BufferedReader) -> str:
+    import hashlib  # loads OpenSSL, which a library from a wheel does not need
+
+    return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,11 +6,11 @@
 
 #include "check.h"
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#elif defined(_WIN32)
+#if defined(_WIN32)
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
+#elif !defined(__wasm__)
+#include <sys/mman.h>
 #endif
 
 #if defined(__wasm__) /* whose memory is taken as soon as it is asked for */
@@ -27,25 +27,33 @@ struct Block {
 
 static size_t whole_steps(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
 
-/* Aligned to 64 at least; NULL: no memory. */
+/* Whole pages from the system, which has filled them with zeros, or will when they are first used; NULL: no memory. */
 static void *new_block(size_t bytes) {
 #if defined(_WIN32)
     return VirtualAlloc(NULL, bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
-#else
+#elif defined(__wasm__)
     void *found = NULL;
-    if (posix_memalign(&found, HUGE_PAGE, bytes)) return NULL;
+    return posix_memalign(&found, HUGE_PAGE, bytes) ? NULL : memset(found, 0, bytes);
+#else
+    char *found = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (found == MAP_FAILED) return NULL;
+    size_t before = (HUGE_PAGE - (uintptr_t)found % HUGE_PAGE) % HUGE_PAGE;
+    if (before) munmap(found, before);
+    if (HUGE_PAGE - before) munmap(found + before + bytes, HUGE_PAGE - before);
 #if defined(MADV_HUGEPAGE)
-    madvise(found, bytes, MADV_HUGEPAGE);
+    madvise(found + before, bytes, MADV_HUGEPAGE);
 #endif
-    return found;
+    return found + before;
 #endif
 }
 
 static void free_block(Block *block) {
 #if defined(_WIN32)
     VirtualFree(block, 0, MEM_RELEASE);
-#else
+#elif defined(__wasm__)
     free(block);
+#else
+    munmap(block, block->size);
 #endif
 }
 
@@ -64,7 +72,7 @@ void *zeros(Block **memory, size_t count, size_t size) {
     }
     void *result = (char *)block + block->used;
     block->used += bytes;
-    return memset(result, 0, bytes);
+    return result;
 }
 
 void free_all(Block *memory) {
