@@ -16,7 +16,7 @@ int main(int count, char **words) {
     bertkit_error error;
     bertkit_builder *builder;
     bertkit_encoder *encoder;
-    bertkit_shape shape = {sizeof shape, layers, layers, NULL, width, sizes[2], inner, BERTKIT_GELU, 1e-12f, 0};
+    bertkit_shape shape = {sizeof shape, layers, layers, NULL, width, sizes[2], inner, BERTKIT_GELU, 1e-12f, 0, 1};
     DONE(bertkit_builder_new(&shape, -1, &builder, &error));
 #define READ(NUMBER) (next = scratch + (size_t)sizes[4] * width, fread(next, sizeof(float), NUMBER, file), next)
     for (int layer = 0; layer < layers; layer++)

@@ -42,7 +42,7 @@ static int sizes_of(const Model *m, int which, int *inputs) {
 static void draw_shape(Model *m) {
     int heads = 1 + (int)drawn(4), size = 1 + (int)drawn(26), layers = 1 + (int)drawn(LAYERS);
     m->shape = (bertkit_shape){sizeof m->shape, layers, layers, NULL, heads * size, heads, 1 + (int)drawn(90),
-                               1 + (int)drawn(3), 1e-6f, (int)drawn(2)};
+                               1 + (int)drawn(3), 1e-6f, (int)drawn(2), (int)drawn(5)};
     if (drawn(2)) m->shape.num_stored = 1 + (int)drawn(LAYERS);
     for (int i = 0; i < layers; i++) m->order[i] = (int32_t)drawn((uint32_t)m->shape.num_stored);
     if (m->shape.num_stored != layers || drawn(2)) m->shape.order = m->order;

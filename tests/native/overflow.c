@@ -42,7 +42,7 @@ static void encode(const bertkit_encoder *encoder) {
 int main(void) {
     enum { OUTPUTS = 11200000 };
     static const float weights[8 * 24];
-    bertkit_shape shape = {sizeof shape, 1, 1, NULL, 8, 2, 12, BERTKIT_GELU, 1e-6f, 0};
+    bertkit_shape shape = {sizeof shape, 1, 1, NULL, 8, 2, 12, BERTKIT_GELU, 1e-6f, 0, 2};
     bertkit_builder *builder = NULL;
     bertkit_encoder *encoder = NULL;
     void *wide = calloc(OUTPUTS, 2);

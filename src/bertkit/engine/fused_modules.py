@@ -169,7 +169,7 @@ def fuse(model: ModelT, library: NativeLibrary, kept_as: WeightType, num_threads
     def replacement(module: nn.Module) -> nn.Module | None:
         if isinstance(module, Encoder):
             weights = EncoderWeights(model.config, arrays_of(module, "encoder."), tuple(module.layer_order))
-            return FusedEncoder(PackedEncoder(weights, library, kept_as), num_threads)
+            return FusedEncoder(PackedEncoder(weights, library, kept_as, threads=num_threads()), num_threads)
         if isinstance(module, Embeddings) and module.projection is None:
             return FusedEmbeddings(module, model.config, library)
         return None

@@ -19,7 +19,7 @@
  *
  * Threads: a builder belongs to one thread at a time. A sealed encoder never changes, and any number of threads may
  * compute with it at once; all share one pool of workers. A forked child starts without workers. A library that has
- * computed with several threads must stay loaded: its workers never end.
+ * packed or computed with several threads must stay loaded: its workers never end.
  */
 #ifndef BERTKIT_H
 #define BERTKIT_H
@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 /* Rises with every change that a caller can notice; a loader compares it with bertkit_api_version(). */
-#define BERTKIT_API_VERSION 6
+#define BERTKIT_API_VERSION 7
 
 /* ---- Status ---- */
 
@@ -129,6 +129,7 @@ typedef struct {
     int32_t activation;
     float eps;            /* of the normalizations; at least 0 */
     int32_t gated;
+    int32_t threads;      /* that pack each matrix; counts the caller's, below 1 is 1 */
 } bertkit_shape;
 
 /* y = x W^T + b.

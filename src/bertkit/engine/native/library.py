@@ -31,7 +31,7 @@ SHIPPED = Path(__file__).parent / "lib"
 #: As the library numbers them; 4: in 8 bits.
 KINDS: dict[WeightType, int] = {"float32": 0, "float24": 1, "float16": 2, "bfloat16": 3}
 #: The present version of ``bertkit.h``.
-VERSION = 6
+VERSION = 7
 
 _P = c_void_p
 #: The functions of ``bertkit.h``: result and arguments. Addresses are numbers, which cost the least in a call.

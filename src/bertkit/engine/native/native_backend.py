@@ -103,8 +103,9 @@ class NativeBackend:
         #: The same in float32, kept until the first rows have shown that the faster arithmetic is close enough.
         self._exact: PackedEncoder | None = None
         if precision in ("fp16", "bf16"):
-            self._exact = PackedEncoder(weights.encoder._replace(read_once=False), library, "float32")
-        self._encoder = PackedEncoder(weights.encoder, library, self.weight_type, added)
+            exact = weights.encoder._replace(read_once=False)
+            self._exact = PackedEncoder(exact, library, "float32", threads=self._all_threads)
+        self._encoder = PackedEncoder(weights.encoder, library, self.weight_type, added, self._all_threads)
         self._refused: str | None = None
         if weights.facts is not None:
             from bertkit.checkpoints.int8_folder import slow_here
@@ -245,11 +246,16 @@ class NativeBackend:
 
     def num_threads(self, lengths: Ints) -> int:
         """As many as there are, if each has far more to do than the longest row."""
-        return threads_for(lengths, self.threads or _usual_threads())
+        return threads_for(lengths, self._all_threads)
+
+    @property
+    def _all_threads(self) -> int:
+        """As many as one call may use."""
+        return self.threads or _usual_threads()
 
     def in_thread(self, alone: bool) -> AbstractContextManager[None]:
         """Keeps the computation to the calling thread, or to the number that was asked for."""
-        self._now.threads = (self.threads or _usual_threads()) if alone else 1
+        self._now.threads = self._all_threads if alone else 1
         return nullcontext()
 
     def _threads_now(self) -> int:

@@ -28,7 +28,7 @@ class _Shape(ctypes.Structure):
     _fields_: ClassVar = [
         ("struct_size", c_size_t), ("num_layers", c_int32), ("num_stored", c_int32), ("order", c_void_p),
         ("width", c_int32), ("heads", c_int32), ("inner", c_int32), ("activation", c_int32), ("eps", c_float),
-        ("gated", c_int32),
+        ("gated", c_int32), ("threads", c_int32),
     ]  # fmt: skip
 
 
@@ -122,6 +122,7 @@ class NativeEncoder:
     """The layers of an encoder, packed for this processor. Any number of threads may call it at once.
 
     added: further matrices, of a head for example, for :meth:`multiply`.
+    threads: how many pack the matrices, this one among them.
     """
 
     def __init__(
@@ -131,13 +132,14 @@ class NativeEncoder:
         layers: Iterable[Layer],
         final_norm: Norm | None = None,
         added: Sequence[Matrix] = (),
+        threads: int = 1,
     ) -> None:
         self.width = shape.width
         self._functions = functions = library.functions
         order = np.asarray(shape.order, np.int32)
         passed = _Shape(
             ctypes.sizeof(_Shape), len(order), int(order.max()) + 1, order.ctypes.data, shape.width, shape.heads,
-            shape.inner, ACTIVATIONS[shape.activation], shape.eps, shape.gated,
+            shape.inner, ACTIVATIONS[shape.activation], shape.eps, shape.gated, threads,
         )  # fmt: skip
         self._builder = ctypes.c_void_p()
         self._check("bertkit_builder_new", ctypes.addressof(passed), library.variant, ctypes.addressof(self._builder))

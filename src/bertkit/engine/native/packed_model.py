@@ -44,12 +44,19 @@ class PackedEncoder:
     """The layers, and the tables of positions that they ask for.
 
     added: further matrices, for :meth:`NativeEncoder.multiply`.
+    threads: how many pack the matrices, this one among them.
     """
 
     def __init__(
-        self, weights: EncoderWeights, library: NativeLibrary, kept_as: WeightType, added: tuple[Matrix, ...] = ()
+        self,
+        weights: EncoderWeights,
+        library: NativeLibrary,
+        kept_as: WeightType,
+        added: tuple[Matrix, ...] = (),
+        threads: int = 1,
     ) -> None:
-        self.native = NativeEncoder(library, weights.shape, weights.layers(kept_as), weights.final_norm, added)
+        layers = weights.layers(kept_as)
+        self.native = NativeEncoder(library, weights.shape, layers, weights.final_norm, added, threads)
         self._positions = weights.positions
         self._tables: PositionTables | None = None
 

@@ -16,6 +16,8 @@
 #define MOST_LAYERS 4096
 /* Of a matrix that is added; more than any vocabulary has words. */
 #define MOST_OUTPUTS (1 << 24)
+/* A smaller matrix is packed by one thread before others would have begun. */
+#define LEAST_SHARED_BYTES (1 << 16)
 
 static const char *const MATRIX_NAMES[] = {"BERTKIT_QKV", "BERTKIT_OUT", "BERTKIT_UP", "BERTKIT_DOWN"};
 static const char *const NORM_NAMES[] = {"BERTKIT_NORM_ATTENTION", "BERTKIT_NORM_FFN"};
@@ -55,6 +57,7 @@ bertkit_status bertkit_builder_new(
     Encoder *e = calloc(1, sizeof *e);
     if (e) {
         e->kernels = kernels, e->part_steps = part_steps_here();
+        e->packing_threads = shape->threads;
         e->num_layers = shape->num_layers, e->num_stored = shape->num_stored;
         e->width = shape->width, e->heads = shape->heads, e->inner = shape->inner;
         e->activation = shape->activation, e->eps = shape->eps, e->gated = shape->gated != 0;
@@ -170,6 +173,20 @@ static int copy_scales(Encoder *e, Matrix *m, const bertkit_matrix *given) {
     return 1;
 }
 
+typedef struct {
+    const Kernels *kernels;
+    Matrix *matrix;
+    const void *weights;
+} Packing;
+
+/* A member's share of the panels. */
+static void pack_share(void *job, Team *team, int member) {
+    const Packing *p = job;
+    int panels = (p->matrix->outputs + p->kernels->panel - 1) / p->kernels->panel;
+    int from = (int)((int64_t)panels * member / team->size), to = (int)((int64_t)panels * (member + 1) / team->size);
+    p->kernels->pack_weights(p->matrix, p->weights, from, to);
+}
+
 /* A packed copy; 0: no memory. */
 static int pack_matrix(Encoder *e, const bertkit_matrix *given, Matrix *packed) {
     Matrix made = {.kind = given->kind, .outputs = given->outputs, .inputs = given->inputs, .unit = 1.0f};
@@ -181,7 +198,8 @@ static int pack_matrix(Encoder *e, const bertkit_matrix *given, Matrix *packed) 
     made.panels = zeros(&e->memory, bytes + 64, 1);
     made.bias = filled_up(e, given->bias, made.outputs);
     if (!made.panels || !made.bias || (made.kind == BERTKIT_I8 && !copy_scales(e, &made, given))) return 0;
-    e->kernels->pack_weights(&made, given->weights);
+    Packing job = {e->kernels, &made, given->weights};
+    run_team(pack_share, &job, bytes < LEAST_SHARED_BYTES ? 1 : e->packing_threads);
     *packed = made;
     return 1;
 }

@@ -22,6 +22,7 @@ struct Workspace;
 struct bertkit_encoder {
     const Kernels *kernels;
     int part_steps;       /* what pays on this processor, see part_steps_here */
+    int packing_threads;
     int num_layers, num_stored, width, heads, inner, activation;
     float eps;
     int gated;

@@ -13,13 +13,16 @@ import numpy as np
 import pytest
 
 from bertkit.engine.native.library import NativeLibrary
+from bertkit.engine.native.native_encoder import NativeEncoder
 from bertkit.weights.parts import Activation, WeightType
+from byte_matrix_helpers import byte_layers
 from native_helpers import (
     ACTIVATIONS,
     TOLERANCES,
     Array,
     encode,
     native_encoder,
+    native_layers,
     random_rows,
     random_weights,
     rounded_products,
@@ -182,3 +185,17 @@ def test_weights_beyond_the_range_of_float16(any_library: NativeLibrary) -> None
     products: list[Any] = [lambda x, m=m: x @ m[0].astype(np.float64).T + m[1] for m in weights.matrices]
     products[3] = lambda x: x @ (tiny.astype(np.float64) / 16.0).T + bias
     assert largest(found, encode(shape, [weights], x, starts, [products])) < 1e-5
+
+
+@pytest.mark.parametrize("kept_as", ["float32", "float24", "float16", "8 bits"])
+def test_threads_that_pack_change_nothing(any_library: NativeLibrary, kept_as: Any) -> None:
+    """Of matrices large enough to be shared, whose panels end where they begin: no thread writes into another's."""
+    shape = shape_of(256, 4, 520)
+    weights = random_weights(shape)
+    layers = byte_layers(shape, weights) if kept_as == "8 bits" else native_layers(shape, weights, kept_as)
+    x, starts = random_rows(256, 20, 3)
+    expected = NativeEncoder(any_library, shape, layers)(x, starts)
+    for threads in (2, 3, 16, -1, 1 << 30):
+        for _ in range(5):
+            found = NativeEncoder(any_library, shape, layers, threads=threads)(x, starts)
+            np.testing.assert_array_equal(found, expected)

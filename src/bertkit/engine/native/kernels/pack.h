@@ -4,12 +4,12 @@
 
 #include "products.h"
 
-/* The upper 24 bits of a float, to the nearest; infinity and NaN stay what they are. The byte behind is cleared. */
+/* The upper 24 bits of a float, to the nearest; infinity and NaN stay what they are. */
 INLINE void store_three_bytes(uint8_t *p, uint32_t bits) {
     if ((bits & 0x7f800000u) != 0x7f800000u) bits += 0x7f + (bits >> 8 & 1);
     else if (bits & 0x7fffffu) bits |= 0x400000u; /* a NaN whose bits are all lower ones */
     bits >>= 8;
-    memcpy(p, &bits, 4);
+    memcpy(p, &bits, 3); /* the byte behind may be that of another thread */
 }
 
 /* The rows of a panel's outputs, [outputs][inputs], to [steps][PANEL][group]; group: STEP_INPUTS. */
@@ -29,10 +29,11 @@ static void pack_panel_of_three_bytes(const uint32_t *rows, int outputs, int inp
         for (int o = 0; o < outputs; o++) store_three_bytes(panel + 3 * o, rows[(ptrdiff_t)o * inputs + i]);
 }
 
-static void pack_weights(Matrix *m, const void *weights) {
-    const int inputs = m->inputs;
-    char *panel = m->panels;
-    for (int first = 0; first < m->outputs; first += PANEL) {
+static void pack_weights(Matrix *m, const void *weights, int from, int to) {
+    const int inputs = m->inputs, end = m->outputs < to * PANEL ? m->outputs : to * PANEL;
+    const ptrdiff_t bytes = (ptrdiff_t)PANEL * WEIGHT_SIZE[m->kind] * round_up(inputs, MOST_STEP_INPUTS);
+    for (int first = from * PANEL; first < end; first += PANEL) {
+        char *panel = (char *)m->panels + first / PANEL * bytes;
         int here = m->outputs - first < PANEL ? m->outputs - first : PANEL;
         int size = m->kind == BERTKIT_F24 ? 4 : WEIGHT_SIZE[m->kind];
         const char *rows = (const char *)weights + (size_t)first * inputs * size;
@@ -43,9 +44,8 @@ static void pack_weights(Matrix *m, const void *weights) {
         case BERTKIT_BF16: pack_panel(rows, here, inputs, STEP_BYTES / 2, 2, panel); break;
         default: pack_panel(rows, here, inputs, STEP_BYTES, 1, panel); break;
         }
-        panel += (ptrdiff_t)PANEL * WEIGHT_SIZE[m->kind] * round_up(inputs, MOST_STEP_INPUTS);
     }
-    for (int o = 0; m->offset && o < m->outputs; o++)
+    for (int o = from * PANEL; m->offset && o < end; o++)
         for (int i = 0; i < inputs; i++)
             m->offset[o] += (BYTES_ARE_SIGNED ? -128 : 128) * ((const int8_t *)weights)[(size_t)o * inputs + i];
 }

@@ -73,8 +73,8 @@ typedef struct {
     int kinds, fast_bytes;       /* see bertkit_variant_info */
     int signed_bytes;            /* 1: rows of I8 are stored as -128 ... 127, 0: as 0 ... 255 */
 
-    /* Weights of `m`, whose sizes, kind and memory are set, from a caller's array [outputs][inputs]. */
-    void (*pack_weights)(Matrix *m, const void *weights);
+    /* Panels from ... to - 1 of `m`, whose sizes, kind and memory are set, of a caller's weights [outputs][inputs]. */
+    void (*pack_weights)(Matrix *m, const void *weights, int from, int to);
     /* Rows [tokens][size], `stride` apart, to panels [size][panel] of tokens; the last one is padded with zeros. */
     void (*pack_rows)(const float *rows, ptrdiff_t stride, int tokens, int size, float *panels);
     /* Rows first ... last - 1 of x times the panels from ... to - 1, with activation, plus a residual or NULL. */
