@@ -28,9 +28,9 @@ lief = pytest.importorskip("lief")
 PROGRAMS = ROOT / "tests" / "native"
 ZIG = (sys.executable, "-m", "ziglang", "cc")
 #: What a library may ask of its system, besides threads: memory, text of errors, and what the processor has.
-ELF = set("calloc free getauxval madvise memcpy memset posix_memalign sched_yield strcmp vsnprintf".split())
+ELF = set("calloc free getauxval madvise memcpy memset mmap munmap sched_yield strcmp vsnprintf".split())
 MACOS = set(
-    "bzero calloc dyld_stub_binder free memcpy memset_pattern16 posix_memalign sched_yield strcmp sysctlbyname "
+    "bzero calloc dyld_stub_binder free memcpy memset_pattern16 mmap munmap sched_yield strcmp sysctlbyname "
     "vsnprintf".split()
 )
 THREADS = re.compile(r"_?_?(pthread_\w+|register_atfork)")
