@@ -56,7 +56,7 @@ Values = npt.NDArray[np.generic]
 class TensorInfo(NamedTuple):
     """The location of one tensor; ``start`` and ``end`` are offsets in the file, in bytes, unless it is a ``sum``.
 
-    is_finite: all its values in the file have been seen to be finite.
+    is_finite: all its values, which are floats that numpy knows or bfloat16, have been seen to be finite.
     """
 
     name: str
@@ -138,7 +138,7 @@ def _checked(
         # Pages of its own go back to the system, which those of a large array need not do.
         buffer = memoryview(mmap(-1, _AT_ONCE))
         for dtype, run in _runs(tensors.values()):
-            left, is_finite = run[-1].end - run[0].start, True
+            left, is_finite = run[-1].end - run[0].start, dtype in _EXPONENT
             while left:
                 if is_left():
                     return tensors

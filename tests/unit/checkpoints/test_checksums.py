@@ -123,7 +123,7 @@ def test_a_file_that_is_read_ahead_is_read_once_and_told_of_alike(tmp_path: Path
 
 @pytest.mark.parametrize("sealed", [True, False])
 def test_what_one_reading_says_of_the_values(sealed: bool, tmp_path: Path) -> None:
-    """Of tensors of one type that follow each other: whether all of them are finite, as numpy finds."""
+    """Of floats of one type that follow each other: whether all of them are finite, as numpy finds."""
     file, draw = tmp_path / "model.safetensors", np.random.default_rng(0)
     kinds = {"a": np.float64, "b": np.float32, "c": np.float16, "d": np.int64}
     for bad in ("", *kinds):
@@ -138,7 +138,7 @@ def test_what_one_reading_says_of_the_values(sealed: bool, tmp_path: Path) -> No
             found = read_header(file)
         for name, info in found.items():
             of_kind = [array for other, array in arrays.items() if other[0] == name[0]]
-            assert info.is_finite == all(np.isfinite(array).all() for array in of_kind)
+            assert info.is_finite == (name[0] != "d" and all(np.isfinite(array).all() for array in of_kind))
         assert found == read_header(file) if sealed else not any(info.is_finite for info in read_header(file).values())
 
 
