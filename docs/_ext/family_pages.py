@@ -7,7 +7,7 @@ import torch
 from bertkit import BertConfig, BertModel
 from bertkit.config.families import FAMILIES, Family
 from bertkit.tokenization import BertTokenizer, RobertaTokenizer
-from bertkit.tokenization.auto_tokenizer import MODEL_TYPES
+from bertkit.tokenization.auto_tokenizer import MODEL_TYPES, tokenizer_class
 from bertkit.tokenization.unigram_tokenizers import UnigramTokenizer
 
 #: How the published weights were pre-trained, with the paper; a family that is not here makes the build red.
@@ -46,7 +46,7 @@ def _rows(name: str, family: Family) -> tuple[str, str]:
     with torch.device("meta"):
         parameters = sum(each.numel() for each in BertModel(config).parameters())
     longest = config.max_position_embeddings - (config.pad_token_id + 1 if family.positions_after_padding else 0)
-    tokenizer = next(said for base, said in TOKENIZERS.items() if issubclass(MODEL_TYPES[name], base))
+    tokenizer = next(said for base, said in TOKENIZERS.items() if issubclass(tokenizer_class(MODEL_TYPES[name]), base))
     size = f"{config.num_hidden_layers} x {config.hidden_size} | {parameters / 1e6:,.0f} M"
     return (
         f"| `{name}` | {size} | {longest:,} | {tokenizer} |",

@@ -50,7 +50,7 @@ def read_values(
     rows = sorted(match.of(Status.EXACT), key=place)
     infos = [tensors[name] for row in rows for name in row.theirs]
     with _Reader(info.file for info in infos) as reader:
-        if in_memory or not all(info.is_finite for info in infos):
+        if in_memory or not all(info.is_finite and info.dtype == kind for info in infos):
             from concurrent.futures import ThreadPoolExecutor  # takes .01 s, and may not be needed
 
             with ThreadPoolExecutor(_THREADS) as threads:
@@ -185,8 +185,8 @@ class _Reader:
         dtype, pages = np.dtype(KINDS[info.dtype]), self._maps[info.file]
         if info.sum is not None or pages is None or info.start % dtype.itemsize or len(pages) < info.end:
             return None
-        if not hasattr(self._own, "buffer"):
-            self._own.buffer = self.pages.array((_CHECK_BYTES,), np.dtype(np.uint8))
+        if not info.is_finite and not hasattr(self._own, "buffer"):
+            self._own.buffer = np.frombuffer(mmap.mmap(-1, _CHECK_BYTES), np.uint8)  # goes back to the system
         done = info.end if info.is_finite else info.start
         while done < info.end:
             part = self._own.buffer[: min(info.end - done, _CHECK_BYTES)]

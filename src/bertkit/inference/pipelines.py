@@ -1,4 +1,4 @@
-"""``pipeline(task, model=...)``: from a task's name to something that takes text; imports only what it needs."""
+"""``pipeline(task, model=...)``, which begins to read the weights before anything else is imported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def pipeline(
             :data:`bertkit.tasks.registry.KINDS` answers as ``bertkit predict`` does. None: the task of its head.
         model: a folder (also of word vectors), a Hub name, a run folder of ``bertkit finetune``, an exported folder, or
             a model object. Loading is strict: a checkpoint without the task's head is an error, never a random head.
-            None: ``bertkit-tiny-en``, the included model, for the tasks of :data:`INCLUDED_DOES`; stderr says so.
+            None: ``bertkit-tiny-en``, the included model, for the tasks of
+            :data:`bertkit.inference.open_pipeline.INCLUDED_DOES`; stderr says so.
         tokenizer: a folder, a Hub name or a tokenizer; by default the one beside the model. Needed for a model object.
         device: ``"cpu"``, ``"cuda:0"`` ..., a ``torch.device``, the number of a GPU, or -1 for the CPU; None takes a
             GPU where there is one, and leaves a model object where it is.

@@ -106,7 +106,7 @@ class TokenTable:
         behind = [token for token in self.added if token.content not in self.vocab]
         known = {**self.vocab, **{token.content: token.id for token in behind}} if behind else self.vocab
         check_characters(known, self.source)
-        own = (self.vocab.get(token.content, token.id) == token.id for token in self.added)
+        own = (known[token.content] == token.id for token in self.added)
         if not all(map(eq, known.values(), count())) or not all(own):  # most number their tokens in order
             ids = {*self.vocab.values(), *(token.id for token in self.added)}
             if len(ids) != len(known) or ids != set(range(len(ids))):

@@ -474,6 +474,8 @@ def test_another_vocabulary_than_the_models_is_none_of_it(tmp_path: Path) -> Non
     file.write_text('{"old": {"vocab": {"a": 0}}, "model": {"type": "WordPiece", "vocab": {"b": 0}}}')
     assert read_large_json(file, {"a": 0})[0]["model"]["vocab"] == {"b": 0}
     assert read_large_json(file, {"a": 0})[0]["old"] == {"vocab": {"a": 0}}
+    file.write_text('{"old": {"vocab": {"a": 0}}, "model": {"type": "WordPiece", "vocab": {}}}')
+    assert read_large_json(file, {"a": 0})[0]["model"]["vocab"] == {}
     file.write_text('{"model": {"type": "WordPiece", "vocab": {"a": 0, "a": 0}}}')
     with pytest.raises(CheckpointError, match="more than once"):
         read_large_json(file, {"a": 0})
@@ -505,3 +507,24 @@ def test_bert_s_parts_are_described_as_the_package_writes_them() -> None:
 
 def test_files_of_all_classes_are_fetched() -> None:
     assert {*TOKENIZER_FILES} == {name for each in {*NAMED.values()} for name in tokenizer_class(each).kind.files}
+
+
+@pytest.mark.parametrize("ids", [(5, 6), (6, 5), (5, 5)])
+def test_an_added_token_that_is_listed_twice_has_one_id(ids: tuple[int, int]) -> None:
+    words = {token: number for number, token in enumerate(("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"))}
+    added = [AddedToken("x", number) for number in ids]
+    if ids == (5, 5):
+        assert len(BertTokenizer(words, added_tokens=added)) == 6
+        return
+    with pytest.raises(CheckpointError, match="each number once"):
+        BertTokenizer(words, added_tokens=added)
+
+
+def test_one_is_not_true_in_a_part(tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    BertTokenizer(
+        {token: number for number, token in enumerate(("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"))}
+    ).save_pretrained(folder)
+    change(folder / "tokenizer.json", lambda content: content["normalizer"].update(lowercase=1))
+    with pytest.raises(CheckpointError, match="normalizer"):
+        AutoTokenizer.from_pretrained(folder)

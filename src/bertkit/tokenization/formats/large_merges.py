@@ -75,10 +75,11 @@ def _with_vocab(text: bytes, vocab: Mapping[str, int], path: Path) -> dict[str, 
         end += len(spelled)
     if not _VOCAB_END.match(text, end):
         return None
-    content = parse_json(text[: start.end()] + text[end:], path)
+    cut = text[: start.end()] + text[end:]
+    content = parse_json(cut, path)
     model = content.get("model")
-    if not isinstance(model, dict) or model.get("vocab") != {}:  # that of something else
-        return None
+    if not isinstance(model, dict) or model.get("vocab") != {} or _VOCAB.search(cut, start.end()):
+        return None  # that of something else
     return {**content, "model": {**model, "vocab": vocab}}
 
 

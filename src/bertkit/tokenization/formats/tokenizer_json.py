@@ -127,8 +127,9 @@ class TokenizerJson:
         """
         part = self.content.get(key)
         known = [(_described(each), value) for each, value in computed]
+        spelled = json.dumps(part, sort_keys=True)  # in which true is not 1
         for each, value in known:
-            if each == part:
+            if json.dumps(each, sort_keys=True) == spelled:
                 return value
         from tokenizers import Tokenizer
 
