@@ -483,7 +483,7 @@ def test_only_the_pipeline_that_is_asked_for_is_imported():
         "pipeline('feature-extraction', model='bertkit-tiny-en', device='cpu')('a text')\n"
         "others = {f'bertkit.inference.{name}' for name in ('fill_mask', 'question_answering', 'text_to_text')}\n"
         "others |= {f'bertkit.tokenization.{name}_tokenizer' for name in ('gemma', 'roberta')} | {'tokenizers'}\n"
-        "others |= {'bertkit.tasks', 'bertkit.checkpoints.adapter_folder', 'concurrent.futures', 'torch'}\n"
+        "others |= {'bertkit.tasks', 'bertkit.checkpoints.adapter_folder', 'torch'}\n"
         "assert not others & set(sys.modules), others & set(sys.modules)\n"
         "TASKS['fill-mask'].load()\n"
         "assert 'bertkit.inference.fill_mask' in sys.modules, 'the control'\n"
