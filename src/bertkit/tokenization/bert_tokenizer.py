@@ -147,7 +147,7 @@ class MPNetTokenizer(BertTokenizer):
     }
 
 
-#: All are fast.
+#: Other names: all tokenizers are fast.
 BertTokenizerFast = BertTokenizer
 DistilBertTokenizerFast = DistilBertTokenizer
 ElectraTokenizerFast = ElectraTokenizer

@@ -87,5 +87,5 @@ class GemmaTokenizer(PreTrainedTokenizer):
         return {}
 
 
-#: All are fast.
+#: Other names: all tokenizers are fast.
 GemmaTokenizerFast = GemmaTokenizer

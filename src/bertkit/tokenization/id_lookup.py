@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, overload
 
 import numpy as np
@@ -57,9 +57,7 @@ class Decoder:
     def __init__(self, vocabulary: TokenTable, clean_up_tokenization_spaces: bool) -> None:
         self._vocabulary = vocabulary
         self.clean_up_tokenization_spaces = clean_up_tokenization_spaces
-        self._ids: Mapping[str, int] = vocabulary.vocab
-        if behind := {token.content: token.id for token in vocabulary.added if token.content not in self._ids}:
-            self._ids = {**self._ids, **behind}
+        self._ids = vocabulary.ids
         self._tokens = sorted(self._ids, key=self._ids.__getitem__)
         names = vocabulary.special_tokens
         for name in PUBLIC_NAMES:

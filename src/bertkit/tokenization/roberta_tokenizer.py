@@ -125,6 +125,6 @@ class ModernBertTokenizer(RobertaTokenizer):
         super().__init__(vocab, merges, **{"trim_offsets": False, **kwargs})
 
 
-#: All are fast.
+#: Other names: all tokenizers are fast.
 RobertaTokenizerFast = RobertaTokenizer
 BartTokenizer = BartTokenizerFast = RobertaTokenizer

@@ -290,7 +290,7 @@ class T5Tokenizer(UnigramTokenizer):
         return self.convert_tokens_to_ids(self.get_sentinel_tokens())
 
 
-#: All are fast.
+#: Other names: all tokenizers are fast.
 AlbertTokenizerFast = AlbertTokenizer
 CamembertTokenizerFast = CamembertTokenizer
 DebertaV2TokenizerFast = DebertaV2Tokenizer

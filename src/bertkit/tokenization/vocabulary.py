@@ -101,10 +101,15 @@ class TokenTable:
     blank_before_mask: bool = True
     source: str = field(default="the vocabulary", compare=False)
 
+    @property
+    def ids(self) -> Mapping[str, int]:
+        """Every token, the added ones too, and its id."""
+        behind = {token.content: token.id for token in self.added if token.content not in self.vocab}
+        return {**self.vocab, **behind} if behind else self.vocab
+
     def check_tokens(self) -> None:
         """Check ids (0 ... n-1, those of added tokens last), that the special tokens exist, and that all are UTF-8."""
-        behind = [token for token in self.added if token.content not in self.vocab]
-        known = {**self.vocab, **{token.content: token.id for token in behind}} if behind else self.vocab
+        known = self.ids
         check_characters(known, self.source)
         own = (known[token.content] == token.id for token in self.added)
         if not all(map(eq, known.values(), count())) or not all(own):  # most number their tokens in order

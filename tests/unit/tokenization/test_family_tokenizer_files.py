@@ -489,7 +489,7 @@ def test_rows_are_described_as_the_package_writes_them(template: templates.Templ
         assert json.loads(made.__getstate__()) == description
 
 
-def test_bert_s_parts_are_described_as_the_package_writes_them() -> None:
+def test_parts_of_bert_and_roberta_are_described_as_the_package_writes_them() -> None:
     first, last = ("[CLS]", 5), ("[SEP]", 7)
     peers: list[Any] = [
         processors.TemplateProcessing(
